@@ -1,0 +1,254 @@
+"""`train`: put a run together, let its programs go on one of the clocks, and collect what it leaves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .budget import Budget
+from .clocks import RealClock, VirtualClock
+from .costs import layer_costs
+from .errors import ArgumentError, choose, number, positive_int
+from .evaluate import Evaluator
+from .methods.base import Method
+from .observe import RealObserver, VirtualObserver
+from .preflight import check_loss, check_model
+from .replica import trainable
+from .result import Result, machine
+from .rules import SGD, Constant, Rule, Schedule
+from .run import Diverged, Run
+from .tasks import Task
+from .threads import Program, ProgramError
+from .trace import Trace
+from .transport import Link
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Programs are threads that run freely; seconds are seconds."""
+
+
+@dataclass(frozen=True)
+class Virtual:
+    """Programs run one at a time on a virtual clock; the same seed gives the same run, bit for bit.
+
+    Args:
+        forward, backward: virtual seconds of a batch's two passes.
+        cost: how a pass is divided among the layers: "equal", "flops", or "measured" on this machine.
+        jitter: sigma of a log-normal factor on each time.
+        per: whether that factor is drawn once for each pass of a "batch" or for each "layer".
+    """
+
+    forward: float = 1.0
+    backward: float = 2.0
+    cost: str = "equal"
+    jitter: float = 0.1
+    per: str = "batch"
+
+    def __post_init__(self) -> None:
+        number("forward", self.forward, 0, open_low=True)
+        number("backward", self.backward, 0, open_low=True)
+        choose("cost", self.cost, ("equal", "flops", "measured"))
+        number("jitter", self.jitter, 0, 2)
+        choose("per", self.per, ("batch", "layer"))
+
+
+ENGINES: dict[str, type[Threads] | type[Virtual]] = {"threads": Threads, "virtual": Virtual}
+
+
+def train(
+    task: Task,
+    method: Method,
+    *,
+    samples: int | None = None,
+    seconds: float | None = None,
+    target: float | None = None,
+    batch_size: int = 64,
+    rule: Rule | None = None,
+    schedule: Schedule | None = None,
+    engine: str | Threads | Virtual = "threads",
+    devices: Sequence[str] | None = None,
+    seed: int = 0,
+    shuffle: bool = True,
+    slow: Mapping[int | str, float] | None = None,
+    link: Link | None = None,
+    trace: bool = True,
+    evaluate_every: int | None = None,
+    micro_batches: int = 1,
+    layers: str | list[str] = "module",
+    progress: bool = True,
+) -> Result:
+    """Train a task with a method until the first of the given budgets is spent.
+
+    Args:
+        samples, seconds, target: the budget, at least one: training samples, the clock's seconds, test accuracy (or
+            loss) of the mean model.
+        batch_size: rows of one worker's batch.
+        rule: how gradients change weights; default `rules.SGD(lr=0.05)`.
+        schedule: samples seen -> factor on the learning rate; default constant.
+        engine: "threads", "virtual", or an object with settings, such as ``Virtual(jitter=0)``.
+        devices: of the workers, in turn; default the CPU.
+        seed: of everything random: initial weights, order of the rows, peers, jitter, dropout.
+        shuffle: False visits the rows in order.
+        slow: {worker number or program group: factor}: these compute so many times slower.
+        link: latency, bandwidth and loss between workers; default a put is there at once.
+        trace: whether to record events and staleness.
+        evaluate_every: samples between two evaluations; default a tenth of the budget, or half an epoch.
+        micro_batches: equal parts in which a batch is computed before it is written.
+        layers: how a model is cut into layers: "module", "parameter", or a list of names of blocks.
+        progress: show a bar on a terminal.
+
+    Raises:
+        ArgumentError: before anything starts, for what cannot work.
+        Diverged: when a loss or weight is no longer finite.
+        ProgramError: for the first exception in a program.
+        KeyboardInterrupt: Ctrl-C, when all threads have ended.
+    """
+    kind = _engine(engine)
+    places = _devices(devices, kind)
+    rule, schedule = rule or SGD(), schedule or Constant()
+    _check_type("task", task, Task, "minilayup.tasks.fashion_mnist(), for example")
+    _check_type("method", method, Method, "minilayup.LayUp(workers=2), for example")
+    _check_type("rule", rule, Rule, "minilayup.rules.SGD(lr=0.05), for example")
+    _check_type("link", link, (Link, type(None)), "minilayup.Link(latency=0.1), for example")
+    budget = Budget(samples, seconds, target, positive_int("batch_size", batch_size))
+    if batch_size % positive_int("micro_batches", micro_batches):
+        raise ArgumentError(f"batch_size={batch_size} cannot be cut into micro_batches={micro_batches} equal parts")
+    with _seeded(positive_int("seed", seed, at_least=0)):
+        model = task.model().to(places[0])
+    check_model(model)
+    run = Run(
+        task.to(places[0]),
+        method,
+        model,
+        RealClock() if isinstance(kind, Threads) else VirtualClock(),
+        budget,
+        rule,
+        schedule,
+        Trace(method.threads, [name for name, _, _ in trainable(model, layers)], on=trace),
+        link=link,
+        seed=seed,
+        shuffle=shuffle,
+        micro_batches=micro_batches,
+        layers=layers,
+        devices=places,
+    )
+    data = run.task.train.batch(torch.arange(batch_size))
+    check_loss(run.task, model, data)
+    evaluator = Evaluator(run, _every(evaluate_every, budget, len(task.train)), on_the_fly=target is not None)
+    with _seeded(seed):
+        _go(run, method, kind, dict(slow or {}), evaluator, data, progress)
+    settings = {
+        "lr": rule.lr, "samples": samples, "seconds": seconds, "target": target, "batch_size": batch_size, "rule": repr(rule),
+        "schedule": repr(schedule), "engine": repr(kind), "devices": [str(place) for place in places], "seed": seed,
+        "shuffle": shuffle, "slow": {str(key): factor for key, factor in (slow or {}).items()}, "link": repr(link),
+        "micro_batches": micro_batches, "layers": layers, "skew": task.skew, "machine": machine(),
+    }  # fmt: skip
+    return evaluator.result(method, settings)
+
+
+def _go(
+    run: Run,
+    method: Method,
+    kind: Threads | Virtual,
+    slow: dict[int | str, float],
+    evaluator: Evaluator,
+    data: Any,
+    progress: bool,
+) -> None:
+    """Let the method's programs run to their end."""
+    from tqdm.auto import tqdm
+
+    factors: list[float] = [1.0] * method.threads
+    if isinstance(kind, Threads):
+        run.observer = RealObserver(run.clock, run.trace, factors, evaluator.note, run.written)
+    else:
+        model, cut = run.task.model(), run.layers
+        costs = layer_costs(kind.cost, run.task, model, data, cut, kind.forward, kind.backward)
+        sources = [random.Random(f"program {index} of seed {run.seed}") for index in range(method.threads)]
+        run.observer = VirtualObserver(
+            run.clock, run.trace, factors, evaluator.note, run.written, costs, kind.jitter, kind.per, sources
+        )
+    programs = method.programs(run)
+    for index, program in enumerate(programs):
+        program.index, program.seed = index, 1_000_003 * run.seed + index
+    factors[:] = _slowness(slow, programs)
+    run.trace.programs = programs
+    run.crossed = evaluator.crossed
+    evaluator.take()
+    threads = torch.get_num_threads()
+    bar = tqdm(
+        total=run.budget.samples, unit=" samples", desc=method.name, disable=None if progress else True, leave=False
+    )
+    try:
+        run.clock.run(programs, tick=lambda: bar.update(run.samples - bar.n))
+    except ProgramError as error:
+        if isinstance(error.__cause__, Diverged):
+            raise error.__cause__ from None
+        raise
+    finally:
+        torch.set_num_threads(threads)
+        bar.close()
+
+
+def _slowness(slow: dict[int | str, float], programs: list[Program]) -> list[float]:
+    """The factor of each program: that of its worker times that of its group."""
+    workers, groups = {p.worker for p in programs}, {p.group for p in programs}
+    for key, factor in slow.items():
+        number(f"slow[{key!r}]", factor, 1)
+        if isinstance(key, str):
+            choose("slow", key, groups)
+        elif key not in workers:
+            raise ArgumentError(f"slow={key!r} is not a worker; there are workers 0 to {max(workers)}")
+    return [float(slow.get(p.worker, 1.0)) * float(slow.get(p.group, 1.0)) for p in programs]
+
+
+def _engine(engine: str | Threads | Virtual) -> Threads | Virtual:
+    if isinstance(engine, (Threads, Virtual)):
+        return engine
+    return ENGINES[choose("engine", engine, ENGINES)]()
+
+
+def _devices(devices: Sequence[str] | None, kind: Threads | Virtual) -> list[torch.device]:
+    """Check that the devices are there."""
+    places = []
+    for name in ["cpu"] if devices is None else [devices] if isinstance(devices, str) else devices:
+        try:
+            place = torch.device(name)
+            torch.empty(1, device=place)
+        except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise ArgumentError(f"devices: {name!r} cannot be used on this machine ({reason}); 'cpu' can") from None
+        if isinstance(kind, Virtual) and place.type != "cpu":
+            raise ArgumentError(
+                f"devices: the virtual clock runs on CPU tensors, not on {name!r}; use engine='threads'"
+            )
+        places.append(place)
+    if not places:
+        raise ArgumentError("devices=[] is empty: leave it out, or name at least one, such as 'cpu'")
+    return places
+
+
+def _check_type(what: str, given: object, wanted: type | tuple[type, ...], example: str) -> None:
+    if not isinstance(given, wanted):
+        raise ArgumentError(f"{what}={given!r} is a {type(given).__name__}; give {example}")
+
+
+def _every(given: int | None, budget: Budget, rows: int) -> int:
+    """Samples between two evaluations."""
+    if given is not None:
+        return positive_int("evaluate_every", given)
+    return max(budget.batch_size, budget.samples // 10 if budget.samples and not budget.seconds else rows // 2)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Torch's default generator starts at ``seed`` inside, and is as it was outside."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,129 @@
+"""What happens around each pass of a view: time passes, events are written, losses are checked.
+
+`RealObserver` measures (and slows a worker down when asked to); `VirtualObserver` lets virtual time pass, by layer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from .threads import Clock, Program
+from .trace import Event, Trace
+from .view import View
+
+
+class Observer:
+    """Events and counting, the same on both clocks.
+
+    Args:
+        slow: factor by which each program computes slower than it could.
+        check: called with a view once its loss is known; raises if the loss is not finite.
+        done: called with a view once its batch is written.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        trace: Trace,
+        slow: Sequence[float],
+        check: Callable[[View], None],
+        done: Callable[[View], None],
+    ) -> None:
+        self.clock, self.trace, self.slow, self.check, self.done = clock, trace, slow, check, done
+        self.reads = trace.on
+
+    def began(self, view: View, kind: str) -> None:
+        view.program = self.clock.program
+        view.since = self.clock.now()
+
+    def computed(self, view: View, kind: str, layer: int) -> None:
+        if self.trace.on:
+            program, since, now = view.program, view.since, self.clock.now()
+            view.since = now
+            batch = view.batch.index if view.batch else -1
+            read = view.read[layer]
+            self.trace.record(Event(program.worker, program.index, kind, layer, batch, read, read, since, now))
+
+    def ended(self, view: View, kind: str) -> None:
+        if kind == "forward":
+            self.check(view)
+        else:
+            self.done(view)
+
+
+class RealObserver(Observer):
+    """Real time.  A slow worker sleeps (factor - 1) times the processor time of each of its passes."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        trace: Trace,
+        slow: Sequence[float],
+        check: Callable[[View], None],
+        done: Callable[[View], None],
+    ) -> None:
+        super().__init__(clock, trace, slow, check, done)
+        self._used = [0.0] * len(slow)
+        self._overslept = [0.0] * len(slow)  # paid back in the next sleep
+
+    def began(self, view: View, kind: str) -> None:
+        super().began(view, kind)
+        if self.slow[view.program.index] != 1:
+            self._used[view.program.index] = time.thread_time()
+
+    def ended(self, view: View, kind: str) -> None:
+        program = view.program.index
+        if self.slow[program] != 1:
+            wanted = (self.slow[program] - 1) * (time.thread_time() - self._used[program]) - self._overslept[program]
+            before = self.clock.now()
+            self.clock.sleep(max(wanted, 0.0))
+            self._overslept[program] = self.clock.now() - before - wanted
+        super().ended(view, kind)
+
+
+class VirtualObserver(Observer):
+    """Virtual time: each layer's share of a pass takes its cost, times the jitter, times the program's slowness.
+
+    Args:
+        costs: virtual seconds of one batch, layer by layer, for "forward" and "backward".
+        jitter: sigma of the log-normal factor on each time.
+        per: whether the factor is drawn for each "layer" or once for each pass of a "batch".
+        randoms: a source for each program.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        trace: Trace,
+        slow: Sequence[float],
+        check: Callable[[View], None],
+        done: Callable[[View], None],
+        costs: dict[str, list[float]],
+        jitter: float,
+        per: str,
+        randoms: Sequence[random.Random],
+    ) -> None:
+        super().__init__(clock, trace, slow, check, done)
+        self.reads = True  # layer by layer, also with the trace off: time passes there
+        self._costs, self._jitter, self._per_layer, self._randoms = costs, jitter, per == "layer", randoms
+        self._factor = [1.0] * len(slow)
+
+    def began(self, view: View, kind: str) -> None:
+        super().began(view, kind)
+        program: Program = view.program
+        jitter = 1.0 if self._per_layer else self._draw(program)
+        self._factor[program.index] = jitter * self.slow[program.index] / view.micro_batches
+
+    def computed(self, view: View, kind: str, layer: int) -> None:
+        program: Program = view.program
+        seconds = self._costs[kind][layer] * self._factor[program.index]
+        if self._per_layer:
+            seconds *= self._draw(program)
+        self.clock.sleep(seconds)
+        super().computed(view, kind, layer)
+
+    def _draw(self, program: Program) -> float:
+        return math.exp(self._jitter * self._randoms[program.index].gauss(0, 1)) if self._jitter else 1.0

@@ -1,0 +1,94 @@
+"""Before anything starts: one batch, once, on a copy of the model; whatever would go wrong later is said here."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter, is_lazy
+
+from .errors import ArgumentError
+from .tasks import Task
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse models that cannot be trained layer by layer.
+
+    Raises: `ArgumentError` with the reason and the way out.
+    """
+    if any(isinstance(p, UninitializedParameter) or is_lazy(p) for p in (*model.parameters(), *model.buffers())):
+        raise ArgumentError("the model has lazy modules that are not yet initialised: run one batch through it first")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ArgumentError(
+            "the model has no trainable parameters: every one has requires_grad=False, or there is none"
+        )
+    for name, module in model.named_modules():
+        if getattr(module, "sparse", False):
+            raise ArgumentError(f"'{name}' makes sparse gradients, which no rule here writes: use sparse=False")
+        if any(type(hook).__name__ == "WeightNorm" for hook in module._forward_pre_hooks.values()):
+            raise ArgumentError(
+                f"'{name}' uses the old torch.nn.utils.weight_norm, whose weight is not a parameter: "
+                "use torch.nn.utils.parametrizations.weight_norm"
+            )
+    if hasattr(model, "_orig_mod"):
+        warnings.warn(
+            "torch.compile of a whole model fires every gradient hook at the end of the backward pass, so nothing is "
+            "written layer by layer; compile the model's blocks instead",
+            stacklevel=3,
+        )
+
+
+def check_loss(task: Task, model: nn.Module, data: Any) -> Tensor:
+    """Compute the loss of one batch on a copy of the model, and refuse what cannot be trained.
+
+    Returns: the loss, with its graph.
+
+    Raises: `ArgumentError` when the loss is no scalar tensor, is not finite, does not depend on the model, or depends
+        on trainable parameters that the model does not own.
+    """
+    trial = copy.deepcopy(model).train()
+    with torch.random.fork_rng(devices=[]):
+        loss = task.loss(trial, data)
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.dim() != 0:
+        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise ArgumentError(f"the loss must be a scalar tensor, not {shape}: loss(module, batch) -> loss.mean(), say")
+    if not torch.isfinite(loss):
+        bad = "the data has values that are not finite" if has_bad_values(data) else "the data is finite"
+        raise ArgumentError(f"the loss of the first batch is {loss.item()}, before any training: {bad}")
+    if not loss.requires_grad:
+        raise ArgumentError("the loss does not depend on the model's trainable parameters")
+    owned = {id(p) for p in trial.parameters()}
+    strangers = [p for p in leaves(loss) if id(p) not in owned]
+    if strangers:
+        shapes = ", ".join(str(tuple(p.shape)) for p in strangers)
+        raise ArgumentError(
+            f"the loss has trainable parameters that the model does not own, of shape {shapes}: nobody would write "
+            "them. Make them part of the model"
+        )
+    return loss
+
+
+def leaves(loss: Tensor) -> list[Tensor]:
+    """The leaf tensors whose gradients a backward pass would compute."""
+    found, seen, todo = [], set(), [loss.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        todo += [following for following, _ in node.next_functions]
+    return found
+
+
+def has_bad_values(data: Any) -> bool:
+    """Whether any floating-point tensor of a (nested) batch has a NaN or an infinity."""
+    if isinstance(data, Tensor):
+        return data.is_floating_point() and not bool(torch.isfinite(data).all())
+    if isinstance(data, dict):
+        return any(has_bad_values(value) for value in data.values())
+    return isinstance(data, (tuple, list)) and any(has_bad_values(value) for value in data)

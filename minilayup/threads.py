@@ -1,0 +1,278 @@
+"""Programs, what they wait with, and how a run ends.
+
+A *program* is a callable that one thread runs.  Whatever a program may wait for (time, a queue, a barrier, a message)
+it waits for through the `Clock`; ``clocks.py`` has the two of them, one for real time and one for virtual time.  Each
+wait is also the place where a run can be stopped: it raises `Stop`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+
+
+class Stop(BaseException):
+    """Raised in a program's waits once the run is stopped; it passes through ``backward()`` and ends the thread."""
+
+
+class ProgramError(RuntimeError):
+    """The first exception of a run: its text names worker, program and step; ``__cause__`` is the original."""
+
+
+class Deadlock(RuntimeError):
+    """Every program waits for another one."""
+
+
+@dataclass(eq=False)
+class Program:
+    """What one thread runs: the worker it belongs to, its body, and its group ("worker", "forward", "backward")."""
+
+    worker: int
+    body: Callable[[], None]
+    group: str = "worker"
+    index: int = 0  # place among the run's programs: whoever keeps one counter a program indexes by it
+    seed: int = 0  # of the program's own random stream (virtual clock)
+    step: int = 0  # batches begun, for error messages
+    baton: threading.Lock = field(default_factory=threading.Lock, repr=False)  # released: go on
+
+    def __str__(self) -> str:
+        return f"worker {self.worker}, {self.group} program {self.index}, step {self.step}"
+
+
+class Clock:
+    """What both clocks share: who waits for what, how a run stops, the first error.
+
+    A subclass says how time passes and how a blocked program gives way to others.
+    """
+
+    unit = "s"
+
+    def __init__(self) -> None:
+        self.lock: AbstractContextManager[object] = nullcontext()
+        self.stopped = False
+        self.error: ProgramError | None = None
+        self.ended = 0.0  # when the last program ended, in the clock's seconds
+        self._waiting: dict[object, deque[Program]] = {}
+        self._barriers: list[Barrier] = []
+        self._alive = 0
+        self._aborted = False
+        self._me = threading.local()
+
+    @property
+    def program(self) -> Program:
+        """The program whose thread this is."""
+        return self._me.program  # type: ignore[no-any-return]
+
+    def now(self) -> float:
+        """Seconds since the run began (virtual ones on the virtual clock)."""
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        """Let ``seconds`` pass for the calling program."""
+        raise NotImplementedError
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Run ``action`` after ``seconds``: a message on its way.  What is still on its way at a normal end arrives."""
+        raise NotImplementedError
+
+    def block(self, key: object) -> None:
+        """Wait until somebody calls ``wake(key)``.  The caller holds ``lock``; it is released meanwhile.
+
+        Raises: `Deadlock` when nobody is left who could call it.
+        """
+        raise NotImplementedError
+
+    def wake(self, key: object) -> None:
+        """Let every program that is blocked on ``key`` go on.  The caller holds ``lock``."""
+        for program in self._waiting.pop(key, ()):
+            self._resume(program)
+
+    def queue(self, producers: int = 1) -> Queue:  # type: ignore[type-arg]
+        """A first-in first-out queue between programs; it closes after its last producer."""
+        return Queue(self, producers)
+
+    def barrier(self, parties: int) -> Barrier:
+        """A barrier for ``parties`` programs; it shrinks when one of them ends."""
+        barrier = Barrier(self, parties)
+        self._barriers.append(barrier)
+        return barrier
+
+    def stop(self) -> None:
+        """End the run now: every program raises `Stop` at its next wait."""
+        self.stopped = True
+
+    def run(self, programs: list[Program], tick: Callable[[], None] = lambda: None) -> None:
+        """Run all programs to their end; ``tick`` is called about ten times a second from the calling thread.
+
+        Whatever happens (end, exception, Ctrl-C), no thread is left when this returns or raises.
+
+        Raises: `ProgramError` for the first exception in any program.
+        """
+        self._alive = len(programs)
+        threads = [
+            threading.Thread(target=self._body, args=(p,), name=f"minilayup-{p.group}-{p.index}") for p in programs
+        ]
+        for program in programs:
+            program.baton.acquire()
+        try:
+            for thread in threads:
+                thread.start()
+        except BaseException:  # no more threads, or Ctrl-C: those that have started end without having run
+            self._aborted = True
+            for program in programs:
+                program.baton.release()
+            self._join(threads)
+            raise
+        try:
+            self._begin(programs)
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.1)
+                    tick()
+        except BaseException:  # Ctrl-C or a failing tick
+            self.stop()
+            raise
+        finally:
+            self._join(threads)
+            self._end()
+        if self.error is not None:
+            raise self.error
+
+    def _begin(self, programs: list[Program]) -> None:
+        raise NotImplementedError
+
+    def _enter(self, program: Program) -> None:
+        """The calling program begins."""
+
+    def _resume(self, program: Program) -> None:
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        """The calling program has ended; the caller holds ``lock``."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """All programs have ended."""
+
+    def _join(self, threads: list[threading.Thread]) -> None:
+        """Wait for all threads; a second Ctrl-C leaves none behind either."""
+        while any(thread.is_alive() for thread in threads):
+            try:
+                for thread in threads:
+                    if thread.is_alive():
+                        thread.join()
+            except KeyboardInterrupt:
+                self.stop()
+
+    def _check(self) -> None:
+        if self.stopped:
+            raise Stop
+
+    def _fail(self, where: str, error: BaseException) -> None:
+        if self.error is None:
+            self.error = ProgramError(f"{where}: {type(error).__name__}: {error}")
+            self.error.__cause__ = error
+        self.stop()
+
+    def _body(self, program: Program) -> None:
+        self._me.program = program
+        torch.set_num_threads(1)  # from the main thread it does not reach a thread whose first operation is a product
+        program.baton.acquire()
+        if self._aborted:
+            return
+        try:
+            self._check()
+            self._enter(program)
+            program.body()
+        except Stop:
+            pass
+        except BaseException as error:
+            self._fail(str(program), error)
+        with self.lock:
+            self.ended = self.now()
+            self._alive -= 1
+            for barrier in self._barriers:
+                barrier.leave(program)
+            self._leave()
+
+
+class Queue(Generic[Item]):
+    """First in, first out.  Iterating ends when every producer has closed the queue and it is drained."""
+
+    def __init__(self, clock: Clock, producers: int) -> None:
+        self._clock, self._producers = clock, producers
+        self._items: deque[Item] = deque()
+
+    def put(self, item: Item) -> None:
+        """Append an item; never waits (what bounds a run is the pool of views)."""
+        with self._clock.lock:
+            self._items.append(item)
+            self._clock.wake(self)
+
+    def get(self) -> Item:
+        """Take the oldest item, waiting for one.
+
+        Raises: EOFError when the queue is closed and empty.
+        """
+        with self._clock.lock:
+            while not self._items:
+                if self._producers == 0:
+                    raise EOFError("the queue is closed and empty")
+                self._clock.block(self)
+            return self._items.popleft()
+
+    def close(self) -> None:
+        """One producer has put its last item."""
+        with self._clock.lock:
+            self._producers -= 1
+            self._clock.wake(self)
+
+    def __iter__(self) -> Iterator[Item]:
+        while True:
+            try:
+                yield self.get()
+            except EOFError:
+                return
+
+
+class Barrier:
+    """Everyone waits for the last one.  A program that ends after having used the barrier no longer counts."""
+
+    def __init__(self, clock: Clock, parties: int) -> None:
+        self._clock, self._parties = clock, parties
+        self._members: set[Program] = set()
+        self._arrived = self._generation = 0
+        self._action: Callable[[], None] = lambda: None
+
+    def wait(self, action: Callable[[], None] = lambda: None) -> None:
+        """Wait for all parties; the last to arrive runs ``action`` before anyone goes on."""
+        with self._clock.lock:
+            self._members.add(self._clock.program)
+            self._arrived += 1
+            self._action = action
+            generation = self._generation
+            self._open_if_complete()
+            while generation == self._generation:
+                self._clock.block(self)
+
+    def leave(self, program: Program) -> None:
+        """``program`` has ended (called by the clock)."""
+        if program in self._members:
+            self._members.discard(program)
+            self._parties -= 1
+            self._open_if_complete()
+
+    def _open_if_complete(self) -> None:
+        if self._arrived and self._arrived >= self._parties and not self._clock.stopped:
+            self._action()
+            self._arrived = 0
+            self._generation += 1
+            self._clock.wake(self)
