@@ -16,6 +16,7 @@ from .errors import ArgumentError, positive_int
 from .methods.base import Method
 from .result import Result
 from .rules import Rule, Schedule
+from .run import Diverged
 from .tasks import Task
 from .transport import Link
 
@@ -69,11 +70,15 @@ class Comparison:
     Attributes:
         title: what was compared, under which conditions.
         target: the score whose samples, updates and seconds the table gives.
+        notes: sentences below the table.
+        diverged: {method: what each of its diverged runs said}; such runs are in no mean.
     """
 
     title: str
     results: dict[str, list[Result]]
     target: float | None = None
+    notes: list[str] = field(default_factory=list)
+    diverged: dict[str, list[str]] = field(default_factory=dict)
 
     def table(self) -> Table:
         """One row a method: mean over the seeds, ± the standard deviation where it matters."""
@@ -88,7 +93,12 @@ class Comparison:
         columns += [f"final {metric}", "staleness mean", "max", "drift", "MB put", "lr"]
         rows = [self._row(name, runs) for name, runs in self.results.items() if runs]
         seeds = {len(runs) for runs in self.results.values()}
-        notes = [f"Mean over {'/'.join(map(str, sorted(seeds)))} seeds, ± standard deviation. Times in {unit}."]
+        notes = [
+            *self.notes,
+            f"Mean over {'/'.join(map(str, sorted(seeds)))} seeds, ± standard deviation. Times in {unit}.",
+        ]
+        for name, said in self.diverged.items():
+            notes.append(f"{name}: {len(said)} runs diverged and are in no mean. The first: {said[0]}")
         updates = {runs[0].updates / runs[0].samples for runs in self.results.values() if runs}
         if max(updates) > 1.5 * min(updates):
             notes.append(
@@ -143,7 +153,13 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
         runs = {name: [result.to_dict() for result in results] for name, results in self.results.items()}
-        return {"title": self.title, "target": self.target, "results": runs}
+        return {
+            "title": self.title,
+            "target": self.target,
+            "notes": self.notes,
+            "diverged": self.diverged,
+            "results": runs,
+        }
 
     def save(self, path: str | Path) -> Path:
         """Write `to_dict` as JSON."""
@@ -176,7 +192,7 @@ def compare(
     rule: Rule | Mapping[str, Rule] | None = None,
     schedule: Schedule | None = None,
     engine: str | Threads | Virtual = "threads",
-    slow: Mapping[int | str, float] | None = None,
+    slow: Mapping[Any, float] | None = None,
     link: Link | None = None,
     trace: bool = True,
     evaluate_every: int | None = None,
@@ -206,21 +222,24 @@ def compare(
     comparison.results.update({name: [] for name in named})
     for seed in chosen:  # seeds outside, methods inside: what disturbs the machine disturbs all methods
         for name, method in named.items():
-            result = train(
-                task,
-                method,
-                samples=samples,
-                batch_size=batch_size,
-                rule=rule.get(name) if isinstance(rule, Mapping) else rule,
-                schedule=schedule,
-                engine=engine,
-                seed=seed,
-                slow={key: factor for key, factor in (slow or {}).items() if key in method.slowable()},
-                link=link,
-                trace=trace,
-                evaluate_every=evaluate_every,
-                progress=progress,
-            )
-            comparison.results[name].append(result)
+            try:
+                result = train(
+                    task,
+                    method,
+                    samples=samples,
+                    batch_size=batch_size,
+                    rule=rule.get(name) if isinstance(rule, Mapping) else rule,
+                    schedule=schedule,
+                    engine=engine,
+                    seed=seed,
+                    slow={key: factor for key, factor in (slow or {}).items() if key in method.slowable()},
+                    link=link,
+                    trace=trace,
+                    evaluate_every=evaluate_every,
+                    progress=progress,
+                )
+                comparison.results[name].append(result)
+            except Diverged as error:
+                comparison.diverged.setdefault(name, []).append(f"seed {seed}: {error}")
             finished(comparison, name, seed)
     return comparison

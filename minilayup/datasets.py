@@ -25,13 +25,13 @@ FASHION_MNIST_MEAN, FASHION_MNIST_STD = 0.28668, 0.35401
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """Where data lies: `folder`, else the environment's MINILAYUP_DATA, else the `data` folder beside the package.
-
-    A wheel has no folder beside it and carries the file inside, as `minilayup/_data`.
-    """
+    """Where data lies: `folder`, else the environment's MINILAYUP_DATA, else what came with the package."""
     chosen = folder if folder is not None else os.environ.get("MINILAYUP_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
+    return Path(chosen).expanduser() if chosen else shipped_folder()
+
+
+def shipped_folder() -> Path:
+    """The `data` folder beside the package; a wheel has none and carries it inside, as `minilayup/_data`."""
     package = Path(__file__).resolve().parent
     inside = package / "_data"
     return inside if inside.is_dir() else package.parent / "data"

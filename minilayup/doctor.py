@@ -92,7 +92,7 @@ def cores() -> Finding:
     if usable == 1:
         follows = "On real threads the workers take turns, so nothing gets faster; the virtual clock shows what would."
         return Finding("cores", "note", text, follows)
-    follows = f"Races use {usable} workers; expect at most {usable} times one thread's samples/s."
+    follows = f"Races use {4 if usable >= 4 else 2} workers; expect at most {usable} times one thread's samples/s."
     return Finding("cores", "note" if usable < machine else "ok", text, follows)
 
 

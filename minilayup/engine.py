@@ -75,7 +75,7 @@ def train(
     devices: Sequence[str] | None = None,
     seed: int = 0,
     shuffle: bool = True,
-    slow: Mapping[int | str, float] | None = None,
+    slow: Mapping[Any, float] | None = None,
     link: Link | None = None,
     trace: bool = True,
     evaluate_every: int | None = None,
@@ -144,10 +144,12 @@ def train(
     with _seeded(seed):
         _go(run, method, kind, dict(slow or {}), evaluator, data, progress)
     settings = {
-        "lr": rule.lr, "samples": samples, "seconds": seconds, "target": target, "batch_size": batch_size, "rule": repr(rule),
+        "lr": rule.lr, "samples": samples, "seconds": seconds, "target": target, "batch_size": batch_size,
+        "rule": repr(rule),
         "schedule": repr(schedule), "engine": repr(kind), "devices": [str(place) for place in places], "seed": seed,
         "shuffle": shuffle, "slow": {str(key): factor for key, factor in (slow or {}).items()}, "link": repr(link),
-        "micro_batches": micro_batches, "layers": layers, "skew": task.skew, "machine": machine(),
+        "micro_batches": micro_batches, "layers": layers,
+        "skew": task.skew, "machine": machine(),
     }  # fmt: skip
     return evaluator.result(method, settings)
 
@@ -182,9 +184,8 @@ def _go(
     run.crossed = evaluator.crossed
     evaluator.take()
     threads = torch.get_num_threads()
-    bar = tqdm(
-        total=run.budget.samples, unit=" samples", desc=method.name, disable=None if progress else True, leave=False
-    )
+    hidden = None if progress else True  # None: hidden where there is no terminal
+    bar = tqdm(total=run.budget.samples, unit=" samples", desc=method.name, disable=hidden, leave=False)
     try:
         run.clock.run(programs, tick=lambda: bar.update(run.samples - bar.n))
     except ProgramError as error:
@@ -229,6 +230,8 @@ def _devices(devices: Sequence[str] | None, kind: Threads | Virtual) -> list[tor
                 f"devices: the virtual clock runs on CPU tensors, not on {name!r}; use engine='threads'"
             )
         places.append(place)
+    if len(set(places)) > 1:
+        raise ArgumentError(f"devices={[str(p) for p in places]}: all workers share one device for now; give one")
     if not places:
         raise ArgumentError("devices=[] is empty: leave it out, or name at least one, such as 'cpu'")
     return places

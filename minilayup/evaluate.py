@@ -71,11 +71,13 @@ class Evaluator:
         assert view.batch is not None
         lr = self.run.rule.lr * self.run.schedule(view.batch.samples)
         bad = [layer.name for layer in view.layers if not bool(torch.isfinite(layer.flat).all())]
+        largest = max(float(layer.flat.abs().max()) for layer in view.layers)
         where = (
             f"the first layer with weights that are not finite is '{bad[0]}'. Try a smaller learning rate, a warm-up "
             "(rules.WarmUp) or fewer workers"
             if bad
-            else "all weights are finite: look at the loss, and at this batch's data"
+            else f"all weights are finite, the largest is {largest:.2g}: if that is huge, try a smaller learning rate, "
+            "else look at the loss and at this batch's data"
         )
         return f"the loss is {view.value} at {view.program}, batch {view.batch.index}, learning rate {lr:g}; {where}."
 
@@ -109,7 +111,7 @@ class Evaluator:
         return Snapshot(
             run.samples,
             run.updates,
-            run.clock.now(),
+            run.clock.now() if run.updates else 0.0,
             loss,
             [[layer.flat.clone() for layer in replica.layers] for replica in replicas],
             [[buffer.clone() for buffer in replica.module.buffers()] for replica in replicas],
@@ -153,6 +155,7 @@ class Evaluator:
         run, transport = self.run, self.run.transport
         last = self._snapshot()
         last.seconds = run.clock.ended
+        self._snapshots.sort(key=lambda snapshot: snapshot.samples)  # two threads may have crossed close together
         done: list[Any] = [*self.points, *self._snapshots]
         if done[-1].samples == run.samples:  # the last crossing was the end
             last.loss = done[-1].loss

@@ -117,12 +117,12 @@ class Average(Exchange):
         return Message(mine.flat)
 
     def receive(self, i: int, j: int, theirs: Layer, message: Message) -> Message | None:
-        half = torch.sub(message.flat, theirs.flat).mul_(0.5)
-        theirs.flat.add_(half)
-        return Message(half)
+        difference = message.flat - theirs.flat
+        theirs.flat.add_(difference, alpha=0.5)
+        return Message(difference)
 
     def settle(self, i: int, j: int, mine: Layer, reply: Message) -> None:
-        mine.flat.sub_(reply.flat)
+        mine.flat.sub_(reply.flat, alpha=0.5)
         self._open[i][mine.index] = False
 
     def lost(self, i: int, j: int, mine: Layer, message: Message) -> None:

@@ -37,6 +37,7 @@ class Observer:
 
     def began(self, view: View, kind: str) -> None:
         view.program = self.clock.program
+        view.program.step = view.batch.index if view.batch else -1
         view.since = self.clock.now()
 
     def computed(self, view: View, kind: str, layer: int) -> None:

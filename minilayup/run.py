@@ -94,7 +94,7 @@ class Run:
         else:
             rows = self._streams[worker].rows(self._drawn[worker])
             self._drawn[worker] += 1
-        self.clock.program.step += 1
+        self.clock.program.step = index
         return Batch(index, samples, self.task.train.batch(rows))
 
     def batches(self, worker: int) -> Iterator[Batch]:
@@ -175,5 +175,5 @@ class Run:
         self.transport.put(self.replicas[worker], self.replicas[peer], layer.index, program.index, self.random(worker))
         if self.trace.on:
             version, end = layer.version, self.clock.now()
-            event = Event(worker, program.index, "put", layer.index, program.step - 1, version, version, start, end)
+            event = Event(worker, program.index, "put", layer.index, program.step, version, version, start, end)
             self.trace.record(event)

@@ -33,6 +33,7 @@ __all__ = [
     "classification_loss",
     "fashion_mnist",
     "language_model_loss",
+    "make",
     "quadratic",
     "quadratic_loss",
 ]
@@ -240,6 +241,17 @@ def quadratic(
     start, xi = torch.randn(d, generator=random), torch.randn(rows, d, generator=random)
     make = partial(Quadratic, hessian, start, noise)
     return Task(make, xi - xi.mean(dim=0), torch.zeros(1, d), quadratic_loss, name=f"quadratic, d = {d}")
+
+
+def make(name: str, model: str | None = None, skew: float = 0.0, download: bool = False) -> Task:
+    """A ready-made task by the name it has on the command line; ``model=None`` is the task's own default."""
+    maker = by_name[choose("task", name, by_name)]
+    given = {"model": model, "skew": skew or None, "download": download or None}
+    options = {key: value for key, value in given.items() if value is not None}
+    unknown = options.keys() - inspect.signature(maker).parameters.keys()
+    if unknown:
+        raise ArgumentError(f"task {name!r} has no {' and no '.join(sorted(unknown))} to choose.")
+    return maker(**options)
 
 
 by_name: dict[str, Callable[..., Task]] = {

@@ -40,7 +40,7 @@ class Program:
     group: str = "worker"
     index: int = 0  # place among the run's programs: whoever keeps one counter a program indexes by it
     seed: int = 0  # of the program's own random stream (virtual clock)
-    step: int = 0  # batches begun, for error messages
+    step: int = 0  # the batch it works on, for messages
     baton: threading.Lock = field(default_factory=threading.Lock, repr=False)  # released: go on
 
     def __str__(self) -> str:

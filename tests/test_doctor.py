@@ -17,9 +17,9 @@ from packaging.requirements import Requirement
 from minilayup import doctor
 from minilayup.errors import ArgumentError
 
-try:
+if sys.version_info >= (3, 11):
     import tomllib
-except ModuleNotFoundError:  # Python 3.10; pytest brings tomli there
+else:  # pytest brings tomli there
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]

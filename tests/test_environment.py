@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import sys
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-try:
+if sys.version_info >= (3, 11):
     import tomllib
-except ModuleNotFoundError:  # Python 3.10; pytest brings tomli there
+else:  # pytest brings tomli there
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]

@@ -1,0 +1,155 @@
+"""A race as one HTML page that opens offline: tables, curves, staleness, and who did what when."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from .compare import STYLES, Comparison
+from .race import Race
+from .result import Result
+
+INK = "#123456"  # stands for the page's text colour while matplotlib draws, and is replaced by currentColor
+KINDS = {"forward": ("#0072B2", "///"), "backward": ("#D55E00", ""), "write": ("#009E73", ""), "put": ("#CC79A7", "")}
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --line: #767676; }
+@media (prefers-color-scheme: dark) { :root { --ink: #ececec; --paper: #111111; --line: #8a8a8a; } }
+body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem;
+       margin: 2rem auto; padding: 0 1rem; }
+figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child { text-align: left; }
+"""
+
+
+def picture(figure: Figure, label: str) -> str:
+    """A matplotlib figure as inline SVG with real text, in the page's own text colour, named ``label``."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
+    svg = buffer.getvalue()[buffer.getvalue().index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL).replace(INK, "currentColor")
+    named = html.escape(label, quote=True)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{named}" ', 1)
+
+
+def _figure(columns: int, height: float) -> Figure:
+    figure = Figure(figsize=(5.2 * columns, height), layout="constrained")
+    for axes in figure.subplots(1, columns, squeeze=False)[0]:
+        axes.tick_params(colors=INK)
+        for spine in axes.spines.values():
+            spine.set_color(INK)
+    return figure
+
+
+def _ink(figure: Figure) -> None:
+    """Everything that is not data in the page's text colour."""
+    for axes in figure.axes:
+        for text in (axes.xaxis.label, axes.yaxis.label, axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
+            text.set_color(INK)
+        legend = axes.get_legend()
+        if legend is not None:
+            legend.get_frame().set_alpha(0)
+            for text in legend.get_texts():
+                text.set_color(INK)
+
+
+def curves(comparison: Comparison) -> str:
+    """Accuracy against samples and against seconds."""
+    figure = _figure(2, 3.6)
+    for axes, x in zip(figure.axes, ("samples", "seconds")):
+        comparison.plot(x, axes)
+    _ink(figure)
+    ends = [f"{name} {sum(r.score for r in runs) / len(runs):.1%}" for name, runs in comparison.results.items() if runs]
+    return picture(
+        figure, f"{comparison.title}. Accuracy against samples and against seconds. At the end: {', '.join(ends)}"
+    )
+
+
+def staleness(comparison: Comparison) -> str:
+    """How stale the writes of each method were, first seed."""
+    runs = {name: results[0] for name, results in comparison.results.items() if results and results[0].trace.on}
+    figure = _figure(1, 3.2)
+    axes = figure.axes[0]
+    for k, (name, run) in enumerate(runs.items()):
+        histogram = run.staleness()
+        total = sum(histogram.values())
+        taus = range(max(histogram, default=0) + 1)
+        colour, marker, dash = STYLES[k % len(STYLES)]
+        shares = [histogram[tau] / total for tau in taus]
+        axes.plot(list(taus), shares, color=colour, marker=marker, linestyle=dash, label=name)
+    axes.set_xlabel("staleness τ (writes to the layer between read and write)")
+    axes.set_ylabel("share of writes")
+    axes.legend()
+    _ink(figure)
+    means = ", ".join(f"{name} {run.trace.mean_staleness():.2f}" for name, run in runs.items())
+    return picture(figure, f"{comparison.title}. Staleness of the writes; mean: {means}")
+
+
+def timeline(run: Result, name: str, batches: float = 4.0) -> str:
+    """What each thread did during some batches in the middle of the run: forward, backward, write, put."""
+    events = run.trace.events()
+    if not events:
+        return ""
+    span = batches * run.workers * run.seconds / max(1, run.samples / run.settings["batch_size"])
+    middle = (events[0].start + events[-1].end) / 2
+    shown = [event for event in events if middle <= event.start < middle + span]
+    figure = _figure(2, 0.7 + 0.45 * run.threads)
+    figure.delaxes(figure.axes[1])
+    figure.set_size_inches(10.4, 0.9 + 0.45 * run.threads)
+    axes = figure.axes[0]
+    for kind, (colour, hatch) in KINDS.items():
+        bars = [(e.program, e.start - middle, max(e.end - e.start, span / 2000)) for e in shown if e.kind == kind]
+        height = 0.7 if kind in ("forward", "backward") else 0.35
+        if bars:
+            rows, starts, widths = zip(*bars)
+            axes.barh(rows, widths, left=starts, height=height, color=colour, hatch=hatch, label=kind, linewidth=0)
+    axes.set_yticks(range(run.threads), [f"{p.group} {p.index}" for p in run.trace.programs])
+    axes.set_ylim(run.threads - 0.4, -0.6)
+    axes.set_xlabel(run.unit)
+    axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.35 if run.threads < 3 else 1.25))
+    axes.set_title(name, loc="left")
+    _ink(figure)
+    counts = ", ".join(f"{sum(e.kind == kind for e in shown)} {kind}" for kind in KINDS)
+    return picture(figure, f"Timeline of {name}, {run.threads} threads over {span:.3g} {run.unit}: {counts} events")
+
+
+def page(race: Race) -> str:
+    """The whole page."""
+    arguments = ", ".join(f"{key} {value}" for key, value in race.arguments.items() if value is not None)
+    parts = [
+        "<h1>Race: sync SGD, Hogwild!, PD-ASGD and LayUp</h1>",
+        f"<p>{html.escape(arguments)}.</p>",
+        *(f"<p>{html.escape(note)}</p>" for note in race.notes),
+    ]
+    for comparison in race.comparisons:
+        if not any(comparison.results.values()):
+            continue
+        parts.append(f"<h2>{html.escape(comparison.title)}</h2>")
+        parts.append(f'<div class="wide" tabindex="0">{comparison.table()._repr_html_()}</div>')
+        parts.append(f"<figure>{curves(comparison)}<figcaption>Mean over seeds, range as a band.</figcaption></figure>")
+        parts.append(
+            f"<figure>{staleness(comparison)}<figcaption>First seed, all layers together.</figcaption></figure>"
+        )
+        lanes = "".join(timeline(runs[0], name) for name, runs in comparison.results.items() if runs)
+        parts.append(
+            f"<figure>{lanes}<figcaption>Four batches a worker, from the middle of the run.</figcaption></figure>"
+        )
+    body = "\n".join(parts)
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>minilayup race</title>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n'
+
+
+def write(race: Race, path: Path) -> Path:
+    """Write `page` to a file; fonts stay text, so a browser finds and reads it."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "minilayup", "font.size": 10}):
+        path.write_text(page(race), encoding="utf-8")
+    return path
