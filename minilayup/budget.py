@@ -49,7 +49,11 @@ class Budget:
         self._lock = threading.Lock()
 
     def take(self, clock: Clock, batches: int = 1) -> int | None:
-        """The number of the next batch (of the first of ``batches``), or None when the budget is spent."""
+        """The number of the next batch (of the first of ``batches``), or None when the budget is spent.
+
+        A program that never waits for anything learns here that the run is stopped.
+        """
+        clock.check()
         with self._lock:
             spent = self._taken * self.batch_size >= (math.inf if self.samples is None else self.samples)
             if self.closed or spent or clock.now() >= (math.inf if self.seconds is None else self.seconds):

@@ -72,9 +72,8 @@ def race(
     out: Annotated[Path, typer.Option(help="Folder for report.html and results.json.")] = Path("runs/race"),
 ) -> None:
     """Sync SGD, Hogwild!, PD-ASGD and LayUp side by side on real data: equal workers, then one 4 times slower."""
-    from tqdm.auto import tqdm
-
     from .engine import _engine
+    from .progress import bar
     from .race import Race, contestants, default_workers, run_race
     from .report import write
 
@@ -84,11 +83,11 @@ def race(
         arguments = {"workers": workers, "model": model, "samples": samples, "seeds": seeds, "engine": engine,
                      "equal_rate": equal_rate}  # fmt: skip
         entered = Race(arguments)
-        bar = tqdm(total=2 * len(contestants(workers)) * seeds, unit=" runs", leave=False, disable=None)
+        shown = bar(2 * len(contestants(workers)) * seeds, "runs")
 
         def step(text: str) -> None:
-            bar.set_description(text)
-            bar.update()
+            shown.set_description(text)
+            shown.update()
 
         interrupted = False
         try:
@@ -96,13 +95,13 @@ def race(
                 entered, workers=workers, model=model, samples=samples, seeds=seeds, engine=_engine(engine),
                 equal_rate=equal_rate, progress=step,
             ):  # fmt: skip
-                bar.clear()
+                shown.clear()
                 typer.echo(f"\n{comparison.table()}\n")
         except KeyboardInterrupt:
             interrupted = True
             entered.notes.append("Interrupted: what follows is what was finished.")
         finally:
-            bar.close()
+            shown.close()
         entered.save(out / "results.json")
         write(entered, out / "report.html")
         if interrupted:

@@ -42,7 +42,7 @@ class RealClock(Clock):
         self._courier.send(time.perf_counter() + seconds, action)
 
     def block(self, key: object) -> None:
-        self._check()
+        self.check()
         if self._blocked + 1 == self._alive:
             raise Deadlock("every program waits for another one")
         me = self.program
@@ -51,7 +51,7 @@ class RealClock(Clock):
         self._mutex.release()
         me.baton.acquire()
         self._mutex.acquire()
-        self._check()
+        self.check()
 
     def stop(self) -> None:
         with self._mutex:
@@ -142,7 +142,7 @@ class VirtualClock(Clock):
         return self._time
 
     def sleep(self, seconds: float) -> None:
-        self._check()
+        self.check()
         at = self._time + seconds
         if self._ready and self._ready[0][0] <= at:
             heapq.heappush(self._ready, (at, next(self._order), self.program))
@@ -154,7 +154,7 @@ class VirtualClock(Clock):
         heapq.heappush(self._ready, (self._time + seconds, next(self._order), action))
 
     def block(self, key: object) -> None:
-        self._check()
+        self.check()
         waiting = self._waiting.setdefault(key, deque())
         waiting.append(self.program)
         try:
@@ -187,7 +187,7 @@ class VirtualClock(Clock):
             successor.baton.release()
             me.baton.acquire()
             torch.default_generator.set_state(random_state)
-        self._check()
+        self.check()
 
     def _leave(self) -> None:
         successor = self._next()

@@ -18,6 +18,7 @@ from .evaluate import Evaluator
 from .methods.base import Method
 from .observe import RealObserver, VirtualObserver
 from .preflight import check_loss, check_model
+from .progress import bar
 from .replica import trainable
 from .result import Result, machine
 from .rules import SGD, Constant, Rule, Schedule
@@ -164,8 +165,6 @@ def _go(
     progress: bool,
 ) -> None:
     """Let the method's programs run to their end."""
-    from tqdm.auto import tqdm
-
     factors: list[float] = [1.0] * method.threads
     if isinstance(kind, Threads):
         run.observer = RealObserver(run.clock, run.trace, factors, evaluator.note, run.written)
@@ -184,17 +183,16 @@ def _go(
     run.crossed = evaluator.crossed
     evaluator.take()
     threads = torch.get_num_threads()
-    hidden = None if progress else True  # None: hidden where there is no terminal
-    bar = tqdm(total=run.budget.samples, unit=" samples", desc=method.name, disable=hidden, leave=False)
+    shown = bar(run.budget.samples, "samples", method.name, progress)
     try:
-        run.clock.run(programs, tick=lambda: bar.update(run.samples - bar.n))
+        run.clock.run(programs, tick=lambda: shown.update(run.samples - shown.n))
     except ProgramError as error:
         if isinstance(error.__cause__, Diverged):
             raise error.__cause__ from None
         raise
     finally:
         torch.set_num_threads(threads)
-        bar.close()
+        shown.close()
 
 
 def _slowness(slow: dict[int | str, float], programs: list[Program]) -> list[float]:

@@ -63,6 +63,7 @@ class Clock:
         self._waiting: dict[object, deque[Program]] = {}
         self._barriers: list[Barrier] = []
         self._alive = 0
+        self._done = threading.Event()  # every program has ended
         self._aborted = False
         self._me = threading.local()
 
@@ -116,6 +117,8 @@ class Clock:
 
         Raises: `ProgramError` for the first exception in any program.
         """
+        if not programs:
+            raise ValueError("there are no programs to run")
         self._alive = len(programs)
         threads = [
             threading.Thread(target=self._body, args=(p,), name=f"minilayup-{p.group}-{p.index}") for p in programs
@@ -133,10 +136,8 @@ class Clock:
             raise
         try:
             self._begin(programs)
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.1)
-                    tick()
+            while not self._done.wait(0.1):
+                tick()
         except BaseException:  # Ctrl-C or a failing tick
             self.stop()
             raise
@@ -163,16 +164,23 @@ class Clock:
         """All programs have ended."""
 
     def _join(self, threads: list[threading.Thread]) -> None:
-        """Wait for all threads; a second Ctrl-C leaves none behind either."""
-        while any(thread.is_alive() for thread in threads):
+        """Wait for all threads; a second Ctrl-C leaves none behind either.
+
+        Up to Python 3.12 a Ctrl-C in ``Thread.join`` marks a thread that still runs as ended.  So it is the programs'
+        own word that is waited for, and the join comes when there is nothing left to wait for.
+        """
+        while threads:
             try:
-                for thread in threads:
-                    if thread.is_alive():
-                        thread.join()
+                if not self._aborted:
+                    self._done.wait()
+                if threads[-1].ident is not None:  # it was started
+                    threads[-1].join()
+                threads.pop()
             except KeyboardInterrupt:
                 self.stop()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise `Stop` if the run is stopped."""
         if self.stopped:
             raise Stop
 
@@ -189,7 +197,7 @@ class Clock:
         if self._aborted:
             return
         try:
-            self._check()
+            self.check()
             self._enter(program)
             program.body()
         except Stop:
@@ -202,6 +210,8 @@ class Clock:
             for barrier in self._barriers:
                 barrier.leave(program)
             self._leave()
+        if self._alive == 0:
+            self._done.set()
 
 
 class Queue(Generic[Item]):
