@@ -173,7 +173,7 @@ def exchanges(
     seeds: Annotated[int, typer.Option(help="Runs of each rule.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for exchanges.json.")] = None,
 ) -> None:
-    """Compare LayUp's exchange rules on the CNN, on the virtual clock: which one should be the default?"""
+    """Compare LayUp's exchange rules on the CNN, on the virtual clock (about 20 minutes): which should be the default?"""
     from .exchanges import compare_exchanges
 
     with plain_errors():

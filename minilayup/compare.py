@@ -6,13 +6,14 @@ import html
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engine import Threads, Virtual, train
-from .errors import ArgumentError, positive_int
+from .errors import ArgumentError, choose, number, positive_int
 from .methods.base import Method
 from .result import Result
 from .rules import Rule, Schedule
@@ -92,11 +93,9 @@ class Comparison:
             columns += [f"{unit}{aim}", f"updates{aim}", f"samples{aim}"]
         columns += [f"final {metric}", "staleness mean", "max", "drift", "MB put", "lr"]
         rows = [self._row(name, runs) for name, runs in self.results.items() if runs]
-        seeds = {len(runs) for runs in self.results.values()}
-        notes = [
-            *self.notes,
-            f"Mean over {'/'.join(map(str, sorted(seeds)))} seeds, ± standard deviation. Times in {unit}.",
-        ]
+        seeds = "/".join(map(str, sorted({len(runs) for runs in self.results.values()})))
+        means = "One seed" if seeds == "1" else f"Mean over {seeds} seeds, ± standard deviation"
+        notes = [*self.notes, f"{means}. Times in {unit}."]
         for name, said in self.diverged.items():
             notes.append(f"{name}: {len(said)} runs diverged and are in no mean. The first: {said[0]}")
         updates = {runs[0].updates / runs[0].samples for runs in self.results.values() if runs}
@@ -164,7 +163,7 @@ class Comparison:
     def save(self, path: str | Path) -> Path:
         """Write `to_dict` as JSON."""
         path = Path(path)
-        path.write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
+        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False), encoding="utf-8")
         return path
 
 
@@ -213,10 +212,17 @@ def compare(
         finished: called after each run.
         into: a comparison to fill, so that an interrupted one keeps what was finished.
     """
-    named = dict(methods) if isinstance(methods, Mapping) else {str(method): method for method in methods}
-    if not named:
-        raise ArgumentError("methods is empty: give at least one, such as minilayup.SyncSGD(2)")
-    chosen = range(positive_int("seeds", seeds)) if isinstance(seeds, int) else seeds
+    named = _named(methods)
+    _check_names(named, rule, slow or {})
+    positive_int("samples", samples)
+    if target is not None:
+        number("target", target, 0, open_low=True)
+    several = isinstance(seeds, Sequence) and not isinstance(seeds, str)
+    chosen: Sequence[int] = seeds if several else range(positive_int("seeds", seeds))  # type: ignore[assignment]
+    for seed in chosen:
+        positive_int("seeds", seed, at_least=0)
+    if not chosen:
+        raise ArgumentError("seeds=[] is empty: give how many, or which")
     where = f"{task.name}, {samples:,} samples, {'all equal' if not slow else f'slowed: {dict(slow)}'}"
     comparison = Comparison(title or where, {}, target) if into is None else into
     comparison.results.update({name: [] for name in named})
@@ -243,3 +249,33 @@ def compare(
                 comparison.diverged.setdefault(name, []).append(f"seed {seed}: {error}")
             finished(comparison, name, seed)
     return comparison
+
+
+def _named(methods: Any) -> dict[str, Method]:
+    """The methods by their names; refuses what is no method, and two of one name."""
+    if isinstance(methods, Method):
+        raise ArgumentError(f"methods={methods!s} is one method: give a list, [{methods!s}], or use minilayup.train")
+    pairs = list(methods.items() if isinstance(methods, Mapping) else ((str(method), method) for method in methods))
+    if not pairs:
+        raise ArgumentError("methods is empty: give at least one, such as minilayup.SyncSGD(2)")
+    for _, method in pairs:
+        if not isinstance(method, Method):
+            raise ArgumentError(f"methods: {method!r} is no method; give objects such as minilayup.LayUp(workers=2)")
+    twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    if twice:
+        raise ArgumentError(f"methods: {twice[0]} is there twice; give {{name: method}} to tell them apart")
+    return dict(pairs)
+
+
+def _check_names(named: dict[str, Method], rule: Any, slow: Mapping[Any, float]) -> None:
+    """Refuse rules for methods that are not there, and slowing down what no method has."""
+    if isinstance(rule, Mapping):
+        for name in rule:
+            choose("rule", name, named)
+    allowed = set().union(*(method.slowable() for method in named.values()))
+    for key in slow:
+        if isinstance(key, str):
+            choose("slow", key, sorted(name for name in allowed if isinstance(name, str)))
+        elif isinstance(key, bool) or key not in allowed:
+            workers = max(worker for worker in allowed if isinstance(worker, int))
+            raise ArgumentError(f"slow={key!r} is not a worker; there are workers 0 to {workers}")

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from .replica import trainable
 from .tasks import Task
@@ -37,6 +36,8 @@ def layer_costs(
 
 
 def _flops(task: Task, model: nn.Module, data: Any, layers: str | list[str]) -> list[float]:
+    from torch.utils.flop_counter import FlopCounterMode  # here, because it imports triton
+
     trial = copy.deepcopy(model)
     with torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
         task.loss(trial, data)

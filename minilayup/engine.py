@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from .errors import ArgumentError, choose, number, positive_int
 from .evaluate import Evaluator
 from .methods.base import Method
 from .observe import RealObserver, VirtualObserver
-from .preflight import check_loss, check_model
+from .preflight import check_loss, check_model, check_rows
 from .progress import bar
 from .replica import trainable
 from .result import Result, machine
@@ -112,14 +112,21 @@ def train(
     """
     kind = _engine(engine)
     places = _devices(devices, kind)
-    rule, schedule = rule or SGD(), schedule or Constant()
+    rule = SGD() if rule is None else rule
+    schedule = Constant() if schedule is None else schedule
     _check_type("task", task, Task, "minilayup.tasks.fashion_mnist(), for example")
     _check_type("method", method, Method, "minilayup.LayUp(workers=2), for example")
     _check_type("rule", rule, Rule, "minilayup.rules.SGD(lr=0.05), for example")
     _check_type("link", link, (Link, type(None)), "minilayup.Link(latency=0.1), for example")
+    _check_type("slow", slow, (Mapping, type(None)), "{worker or group: factor}, such as {0: 4.0}")
+    _check_schedule(schedule)
     budget = Budget(samples, seconds, target, positive_int("batch_size", batch_size))
+    if task.accuracy and target is not None:
+        number("target", target, 0, 1, open_low=True)
     if batch_size % positive_int("micro_batches", micro_batches):
-        raise ArgumentError(f"batch_size={batch_size} cannot be cut into micro_batches={micro_batches} equal parts")
+        raise ArgumentError(
+            f"batch_size={batch_size} cannot be cut into micro_batches={micro_batches} equal parts: give a divisor"
+        )
     with _seeded(positive_int("seed", seed, at_least=0)):
         model = task.model().to(places[0])
     check_model(model)
@@ -140,6 +147,7 @@ def train(
         devices=places,
     )
     data = run.task.train.batch(torch.arange(batch_size))
+    check_rows(run.task)
     check_loss(run.task, model, data)
     evaluator = Evaluator(run, _every(evaluate_every, budget, len(task.train)), on_the_fly=target is not None)
     with _seeded(seed):
@@ -201,8 +209,8 @@ def _slowness(slow: dict[int | str, float], programs: list[Program]) -> list[flo
     for key, factor in slow.items():
         number(f"slow[{key!r}]", factor, 1)
         if isinstance(key, str):
-            choose("slow", key, groups)
-        elif key not in workers:
+            choose("slow", key, sorted(groups))
+        elif isinstance(key, bool) or key not in workers:
             raise ArgumentError(f"slow={key!r} is not a worker; there are workers 0 to {max(workers)}")
     return [float(slow.get(p.worker, 1.0)) * float(slow.get(p.group, 1.0)) for p in programs]
 
@@ -210,12 +218,15 @@ def _slowness(slow: dict[int | str, float], programs: list[Program]) -> list[flo
 def _engine(engine: str | Threads | Virtual) -> Threads | Virtual:
     if isinstance(engine, (Threads, Virtual)):
         return engine
+    if not isinstance(engine, str):
+        raise ArgumentError(f"engine={engine!r} is not known: give 'threads', 'virtual' or Virtual(jitter=0), say")
     return ENGINES[choose("engine", engine, ENGINES)]()
 
 
 def _devices(devices: Sequence[str] | None, kind: Threads | Virtual) -> list[torch.device]:
     """Check that the devices are there."""
     places = []
+    _check_type("devices", devices, (str, list, tuple, type(None)), "a list of names, such as ['cpu']")
     for name in ["cpu"] if devices is None else [devices] if isinstance(devices, str) else devices:
         try:
             place = torch.device(name)
@@ -227,6 +238,8 @@ def _devices(devices: Sequence[str] | None, kind: Threads | Virtual) -> list[tor
             raise ArgumentError(
                 f"devices: the virtual clock runs on CPU tensors, not on {name!r}; use engine='threads'"
             )
+        if place.type == "meta":
+            raise ArgumentError("devices: 'meta' tensors have no numbers to train; use 'cpu'")
         places.append(place)
     if len(set(places)) > 1:
         raise ArgumentError(f"devices={[str(p) for p in places]}: all workers share one device for now; give one")
@@ -235,9 +248,16 @@ def _devices(devices: Sequence[str] | None, kind: Threads | Virtual) -> list[tor
     return places
 
 
-def _check_type(what: str, given: object, wanted: type | tuple[type, ...], example: str) -> None:
+def _check_type(what: str, given: object, wanted: Any, example: str) -> None:
     if not isinstance(given, wanted):
-        raise ArgumentError(f"{what}={given!r} is a {type(given).__name__}; give {example}")
+        kind = f"the class {given.__name__} itself" if isinstance(given, type) else f"a {type(given).__name__}"
+        raise ArgumentError(f"{what}={given!r} is {kind}; give {example}")
+
+
+def _check_schedule(schedule: Any) -> None:
+    """Refuse what does not turn a number of samples into a factor on the learning rate."""
+    _check_type("schedule", schedule, Callable, "a function of the samples seen, such as rules.Cosine(60_000)")
+    number("schedule(0)", schedule(0), 0)
 
 
 def _every(given: int | None, budget: Budget, rows: int) -> int:

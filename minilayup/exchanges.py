@@ -24,6 +24,7 @@ from .transport import Link
 
 GRID = (0.05, 0.1, 0.2)
 TUNING_SEED = 100
+EVALUATIONS = 12  # of each run
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def run_one(method: Method, condition: Condition, lr: float, seed: int, samples:
             slow=slow,
             link=link,
             trace=False,
-            evaluate_every=samples // 12,
+            evaluate_every=samples // EVALUATIONS,
             progress=False,
         )
     except Diverged:
@@ -105,6 +106,7 @@ def compare_exchanges(
         as JSON.
     """
     positive_int("seeds", seeds), positive_int("workers", workers, at_least=2)
+    positive_int("samples", samples, at_least=EVALUATIONS)
     stored: dict[str, dict[str, object]] = {}
     rows: list[list[str]] = []
     for name, method in rules(workers).items():

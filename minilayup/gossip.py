@@ -176,7 +176,8 @@ class Relaxed(PushSum):
         return None
 
     def _relax(self, layer: int, worker: int, writer: int) -> None:
-        self.ledger.relaxed[layer, worker, writer] += RELAXATION * (1 - self.ledger.mass(layer, worker))
+        grains = round(RELAXATION * (1 - self.ledger.mass(layer, worker)) / GRAIN)
+        self.ledger.relaxed[layer, worker, writer] += grains * GRAIN
 
     def weight(self, layer: int, worker: int) -> float:
         return 1.0

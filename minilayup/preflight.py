@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -39,6 +41,17 @@ def check_model(model: nn.Module) -> None:
             "written layer by layer; compile the model's blocks instead",
             stacklevel=3,
         )
+
+
+def check_rows(task: Task) -> None:
+    """Refuse training or test data with values that are not finite; a Dataset's rows are not read for it.
+
+    Raises: `ArgumentError` with the first bad row.
+    """
+    for part, rows in (("train", task.train), ("test", task.test)):
+        if not rows.is_dataset and has_bad_values(rows.source):
+            row = next(i for i in range(len(rows)) if has_bad_values(rows.batch(torch.tensor([i]))))
+            raise ArgumentError(f"{part}: the data has values that are not finite (NaN, infinity), first in row {row}")
 
 
 def check_loss(task: Task, model: nn.Module, data: Any) -> Tensor:
@@ -88,7 +101,8 @@ def leaves(loss: Tensor) -> list[Tensor]:
 def has_bad_values(data: Any) -> bool:
     """Whether any floating-point tensor of a (nested) batch has a NaN or an infinity."""
     if isinstance(data, Tensor):
-        return data.is_floating_point() and not bool(torch.isfinite(data).all())
-    if isinstance(data, dict):
+        # The sum is not finite if a value is not, and takes no memory; only then look at each value.
+        return data.is_floating_point() and not math.isfinite(data.sum()) and not bool(torch.isfinite(data).all())
+    if isinstance(data, Mapping):
         return any(has_bad_values(value) for value in data.values())
     return isinstance(data, (tuple, list)) and any(has_bad_values(value) for value in data)

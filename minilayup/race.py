@@ -67,6 +67,7 @@ def tuned_rates(workers: int, condition: str) -> tuple[dict[str, Rule], str]:
         ) from None
     grid = ", ".join(f"{rate:g}" for rate in stored["grid"])
     words = f"Learning rates: best mean final accuracy on the grid {grid}, seeds {stored['seeds']}, {condition} workers"
+    words += f", model {stored['model']}, {stored['samples']:,} samples"
     if tuned_for != workers:
         words += f"; tuned for {tuned_for} workers, not for {workers}"
     return dict(zip(contestants(workers), (SGDRule(lr=rate) for rate in rates))), words + "."
@@ -98,7 +99,7 @@ class Race:
             "notes": self.notes,
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
         }
-        path.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        path.write_text(json.dumps(plain, indent=1, allow_nan=False), encoding="utf-8")
         return path
 
 

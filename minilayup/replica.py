@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .errors import ArgumentError
+from .errors import ArgumentError, choose
 
 ALIGNMENT = 64  # bytes: where torch puts a tensor of its own; products can round differently elsewhere
 
@@ -77,13 +77,14 @@ def trainable(
 
     Raises: `ArgumentError` for a block that the model does not have.
     """
-    blocks = [] if isinstance(layers, str) else layers
     modules = dict(model.named_modules())
-    for block in blocks:
-        if block not in modules:
-            raise ArgumentError(
-                f"layers: the model has no block '{block}'; it has {', '.join(n for n in modules if n)}"
-            )
+    blocks: list[str] = []
+    if isinstance(layers, str):
+        choose("layers", layers, ("module", "parameter"))
+    elif isinstance(layers, (list, tuple)):
+        blocks = [choose("layers", block, filter(None, modules)) for block in layers]
+    else:
+        raise ArgumentError(f"layers={layers!r} is not allowed: give 'module', 'parameter' or a list of blocks' names.")
     seen: set[int] = set()
     inside: tuple[str, ...] = ()
     for name, module in modules.items():

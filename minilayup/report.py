@@ -8,23 +8,31 @@ import re
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from .compare import STYLES, Comparison
 from .race import Race
 from .result import Result
 
 INK = "#123456"  # stands for the page's text colour while matplotlib draws, and is replaced by currentColor
+WIDTH = 10.4  # inches
 KINDS = {"forward": ("#0072B2", "///"), "backward": ("#D55E00", ""), "write": ("#009E73", ""), "put": ("#CC79A7", "")}
+
+MARKS = {"write": 0.37, "put": -0.37}  # how far from the middle of a lane they are drawn
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --line: #767676; }
 @media (prefers-color-scheme: dark) { :root { --ink: #ececec; --paper: #111111; --line: #8a8a8a; } }
 body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem;
        margin: 2rem auto; padding: 0 1rem; }
-figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
+figure { margin: 1.5rem 0; } figure svg { display: block; max-width: 100%; height: auto; }
+figcaption { font-size: .85rem; margin-top: .3rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+table { font-size: .85rem; }
+thead th { vertical-align: bottom; white-space: normal; max-width: 6rem; }
+th, td { padding: .25rem .45rem; border-bottom: 1px solid var(--line); text-align: right; }
+td, tbody th { white-space: nowrap; }
 th:first-child { text-align: left; }
 """
 
@@ -39,8 +47,8 @@ def picture(figure: Figure, label: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{named}" ', 1)
 
 
-def _figure(columns: int, height: float) -> Figure:
-    figure = Figure(figsize=(5.2 * columns, height), layout="constrained")
+def _figure(columns: int, width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
     for axes in figure.subplots(1, columns, squeeze=False)[0]:
         axes.tick_params(colors=INK)
         for spine in axes.spines.values():
@@ -53,18 +61,21 @@ def _ink(figure: Figure) -> None:
     for axes in figure.axes:
         for text in (axes.xaxis.label, axes.yaxis.label, axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
             text.set_color(INK)
-        legend = axes.get_legend()
+    for legend in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
         if legend is not None:
-            legend.get_frame().set_alpha(0)
+            legend.set_frame_on(False)
             for text in legend.get_texts():
                 text.set_color(INK)
 
 
 def curves(comparison: Comparison) -> str:
     """Accuracy against samples and against seconds."""
-    figure = _figure(2, 3.6)
+    figure = _figure(2, WIDTH, 3.8)
     for axes, x in zip(figure.axes, ("samples", "seconds")):
         comparison.plot(x, axes)
+        axes.get_legend().remove()
+    figure.axes[1].set_ylabel("")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=5)
     _ink(figure)
     ends = [f"{name} {sum(r.score for r in runs) / len(runs):.1%}" for name, runs in comparison.results.items() if runs]
     return picture(
@@ -75,7 +86,7 @@ def curves(comparison: Comparison) -> str:
 def staleness(comparison: Comparison) -> str:
     """How stale the writes of each method were, first seed."""
     runs = {name: results[0] for name, results in comparison.results.items() if results and results[0].trace.on}
-    figure = _figure(1, 3.2)
+    figure = _figure(1, 0.6 * WIDTH, 3.2)
     axes = figure.axes[0]
     for k, (name, run) in enumerate(runs.items()):
         histogram = run.staleness()
@@ -86,7 +97,8 @@ def staleness(comparison: Comparison) -> str:
         axes.plot(list(taus), shares, color=colour, marker=marker, linestyle=dash, label=name)
     axes.set_xlabel("staleness τ (writes to the layer between read and write)")
     axes.set_ylabel("share of writes")
-    axes.legend()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    figure.legend(loc="outside right upper")
     _ink(figure)
     means = ", ".join(f"{name} {run.trace.mean_staleness():.2f}" for name, run in runs.items())
     return picture(figure, f"{comparison.title}. Staleness of the writes; mean: {means}")
@@ -100,21 +112,20 @@ def timeline(run: Result, name: str, batches: float = 4.0) -> str:
     span = batches * run.workers * run.seconds / max(1, run.samples / run.settings["batch_size"])
     middle = (events[0].start + events[-1].end) / 2
     shown = [event for event in events if middle <= event.start < middle + span]
-    figure = _figure(2, 0.7 + 0.45 * run.threads)
-    figure.delaxes(figure.axes[1])
-    figure.set_size_inches(10.4, 0.9 + 0.45 * run.threads)
+    figure = _figure(1, WIDTH, 1.0 + 0.4 * run.threads)
     axes = figure.axes[0]
     for kind, (colour, hatch) in KINDS.items():
-        bars = [(e.program, e.start - middle, max(e.end - e.start, span / 2000)) for e in shown if e.kind == kind]
-        height = 0.7 if kind in ("forward", "backward") else 0.35
-        if bars:
-            rows, starts, widths = zip(*bars)
-            axes.barh(rows, widths, left=starts, height=height, color=colour, hatch=hatch, label=kind, linewidth=0)
+        own = [event for event in shown if event.kind == kind]
+        rows, starts = [event.program for event in own], [event.start - middle for event in own]
+        if own and kind in MARKS:  # they take next to no time: a mark above or below the lane
+            axes.scatter(starts, [row + MARKS[kind] for row in rows], s=14, marker="|", color=colour, label=kind)
+        elif own:
+            widths = [event.end - event.start for event in own]
+            axes.barh(rows, widths, left=starts, height=0.5, color=colour, hatch=hatch, label=kind, linewidth=0)
     axes.set_yticks(range(run.threads), [f"{p.group} {p.index}" for p in run.trace.programs])
-    axes.set_ylim(run.threads - 0.4, -0.6)
-    axes.set_xlabel(run.unit)
-    axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.35 if run.threads < 3 else 1.25))
-    axes.set_title(name, loc="left")
+    axes.set(ylim=(run.threads - 0.4, -0.6), xlim=(0, span), xlabel=run.unit)
+    axes.legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, markerscale=2)
+    axes.set_title(name, loc="left", fontweight="bold")
     _ink(figure)
     counts = ", ".join(f"{sum(e.kind == kind for e in shown)} {kind}" for kind in KINDS)
     return picture(figure, f"Timeline of {name}, {run.threads} threads over {span:.3g} {run.unit}: {counts} events")
@@ -131,16 +142,15 @@ def page(race: Race) -> str:
     for comparison in race.comparisons:
         if not any(comparison.results.values()):
             continue
-        parts.append(f"<h2>{html.escape(comparison.title)}</h2>")
+        parts.append(f"<h2>{html.escape(comparison.title.rpartition(': ')[2].capitalize())}</h2>")
         parts.append(f'<div class="wide" tabindex="0">{comparison.table()._repr_html_()}</div>')
         parts.append(f"<figure>{curves(comparison)}<figcaption>Mean over seeds, range as a band.</figcaption></figure>")
         parts.append(
             f"<figure>{staleness(comparison)}<figcaption>First seed, all layers together.</figcaption></figure>"
         )
         lanes = "".join(timeline(runs[0], name) for name, runs in comparison.results.items() if runs)
-        parts.append(
-            f"<figure>{lanes}<figcaption>Four batches a worker, from the middle of the run.</figcaption></figure>"
-        )
+        words = "Four batches a worker, from the middle of the run, first seed; each has a time axis of its own."
+        parts.append(f"<figure>{lanes}<figcaption>{words}</figcaption></figure>")
     body = "\n".join(parts)
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>minilayup race</title>'
     return f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n'

@@ -147,17 +147,26 @@ class Result:
         return self.trace.staleness()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the model and the events, ready for JSON."""
+        """Everything but the model and the events, ready for JSON; what is not finite (or never was) is None."""
         plain = {k: v for k, v in self.__dict__.items() if k not in ("model", "trace", "points")}
         plain["points"] = [asdict(point) for point in self.points]
         plain["staleness"] = {str(tau): count for tau, count in sorted(self.staleness().items())}
-        return plain
+        return dict(finite(plain))
 
     def save(self, path: str | Path) -> Path:
         """Write `to_dict` as JSON."""
         path = Path(path)
-        path.write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
+        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False), encoding="utf-8")
         return path
+
+
+def finite(plain: Any) -> Any:
+    """The same dicts and lists with None for NaN and infinity, which JSON does not have."""
+    if isinstance(plain, dict):
+        return {key: finite(value) for key, value in plain.items()}
+    if isinstance(plain, (list, tuple)):
+        return [finite(value) for value in plain]
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
 
 
 def machine() -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Rule(ABC):
         """Write one layer.  Parameters without a gradient are left alone, as in ``torch.optim``."""
         if layer.state is None:
             layer.state = self.begin(layer)
-        if None not in grads:
+        if all(grad is not None for grad in grads):  # `None in grads` would compare tensors, for 30 µs each
             self.apply(layer.tensors, grads, layer.state, lr)  # type: ignore[arg-type]
             return
         there = [k for k, grad in enumerate(grads) if grad is not None]
@@ -107,8 +107,10 @@ class AdamW(Rule):
         number("lr", self.lr, 0, math.inf)
         number("weight_decay", self.weight_decay, 0, math.inf)
         number("eps", self.eps, 0, math.inf)
+        if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
+            raise ArgumentError(f"betas={self.betas!r} is not allowed: give two numbers, such as (0.9, 0.999).")
         for beta in self.betas:
-            number("betas", beta, 0, 1)
+            number("betas", beta, 0, 1, open_high=True)
 
     def begin(self, layer: Layer) -> list[tuple[Tensor, Tensor, Tensor]]:
         return [(torch.zeros_like(t), torch.zeros_like(t), torch.tensor(0.0)) for t in layer.tensors]

@@ -310,8 +310,11 @@ def test_ctrl_c_ends_everything(engine, method):
     script = INTERRUPTED.format(tests=str(__import__("pathlib").Path(__file__).parent))
     process = subprocess.Popen([sys.executable, "-c", script, engine, method], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    try:
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 0
     assert json.loads(out) == ["MainThread"]
