@@ -7,6 +7,7 @@ several threads do together is timed by the clock on the wall.  Before each figu
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -14,14 +15,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import torch
-from torch import nn
 
+from . import rules
 from .budget import Batch, Budget
 from .clocks import RealClock, VirtualClock
-from .costs import layer_costs
 from .errors import choose, positive_int
 from .evaluate import Evaluator
 from .methods import SGD, LayUp, Method
@@ -29,8 +28,6 @@ from .models import cnn, gpt, mlp
 from .observe import RealObserver, VirtualObserver
 from .replica import trainable
 from .result import machine
-from .rules import SGD as SGDRule
-from .rules import Constant
 from .run import Run
 from .tasks import Task, classification_loss, language_model_loss
 from .threads import Clock, Program
@@ -45,11 +42,8 @@ class Figure:
     """One measured figure.
 
     Attributes:
-        name: what ``--only`` looks for.
-        what: is compared with what, in words.
-        median, spread: of the pairs' ratios; the spread is the middle half of them (the interquartile range).
-        bound: what the median must keep.
-        direction: "<=" or ">=".
+        median, spread: of the pairs' ratios; the spread is their interquartile range.
+        bound, direction: what the median must keep, "<=" or ">=" it.
     """
 
     name: str
@@ -67,25 +61,15 @@ class Figure:
     @classmethod
     def of(cls, name: str, what: str, values: list[float], bound: float, direction: str = "<=") -> Figure:
         """The figure that these measurements make."""
-        low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (0.0, 0.0, 0.0)
-        return cls(
-            name, what, statistics.median(values), high - low, bound, choose("direction", direction, ("<=", ">="))
-        )
+        low, median, high = statistics.quantiles(values * 2 if len(values) == 1 else values, n=4, method="inclusive")
+        return cls(name, what, median, high - low, bound, choose("direction", direction, ("<=", ">=")))
 
 
 def ratios(ours: Timed, theirs: Timed, pairs: int) -> list[float]:
     """ours / theirs, ``pairs`` times; who goes first changes from pair to pair."""
     ours(), theirs()
-    found = []
-    for pair in range(pairs):
-        if pair % 2:
-            second = theirs()
-            first = ours()
-        else:
-            first = ours()
-            second = theirs()
-        found.append(first / second)
-    return found
+    timed = [{side: side() for side in ((ours, theirs), (theirs, ours))[pair % 2]} for pair in range(pairs)]
+    return [seconds[ours] / seconds[theirs] for seconds in timed]
 
 
 # -- runs of the library without evaluation ----------------------------------------------------------------------------
@@ -102,16 +86,15 @@ def task(model: str, width: int = 256) -> Task:
 def make_run(task: Task, method: Method, samples: int, rows: int, clock: Clock, trace: bool = False) -> Run:
     """A run as `minilayup.engine.train` makes it, that takes no snapshots."""
     model = task.model()
-    budget = Budget(samples, None, None, rows)
-    names = [name for name, _, _ in trainable(model)]
-    run = Run(task, method, model, clock, budget, SGDRule(lr=LR), Constant(), Trace(method.threads, names, on=trace))
-    slow, note = [1.0] * method.threads, Evaluator(run, samples, on_the_fly=False).note
+    events = Trace(method.threads, [name for name, *_ in trainable(model)], on=trace)
+    run = Run(task, method, model, clock, Budget(samples, None, None, rows), rules.SGD(lr=LR), rules.Constant(), events)
+    around = clock, events, [1.0] * method.threads, Evaluator(run, samples, on_the_fly=False).note, run.written
     if isinstance(clock, RealClock):
-        run.observer = RealObserver(clock, run.trace, slow, note, run.written)
+        run.observer = RealObserver(*around)
     else:
-        costs = layer_costs("equal", task, model, None, "module", 1.0, 2.0)
-        sources = [run.random(program % run.workers) for program in range(method.threads)]
-        run.observer = VirtualObserver(clock, run.trace, slow, note, run.written, costs, 0.1, "batch", sources)
+        costs = {"forward": [1.0] * len(events.layers), "backward": [2.0] * len(events.layers)}
+        sources = [random.Random(program) for program in range(method.threads)]
+        run.observer = VirtualObserver(*around, costs, 0.1, "batch", sources)
     return run
 
 
@@ -127,13 +110,17 @@ def go(run: Run, method: Method) -> float:
 
 def in_a_program(measure: Callable[[Clock], list[float]]) -> list[float]:
     """What ``measure`` finds inside the one program of a real clock, with one thread."""
-    clock, found = RealClock(), []
-    threads = torch.get_num_threads()
-    try:
-        clock.run([Program(0, lambda: found.extend(measure(clock)))])
-    finally:
-        torch.set_num_threads(threads)
+    clock, found = RealClock(), list[float]()
+    clock.run([Program(0, lambda: found.extend(measure(clock)))])
     return found
+
+
+def thread_seconds(step: Callable[[Batch], None], batches: list[Batch]) -> float:
+    """Processor time of the calling thread for a step on each batch."""
+    start = time.thread_time()
+    for batch in batches:
+        step(batch)
+    return time.thread_time() - start
 
 
 def layer_wise(task: Task, batches: list[Batch], clock: Clock, trace: bool) -> Timed:
@@ -141,37 +128,31 @@ def layer_wise(task: Task, batches: list[Batch], clock: Clock, trace: bool) -> T
     run = make_run(task, SGD("layer"), len(batches), 1, clock, trace)
     view = run.view(run.replica(), run.write, "layer")
 
-    def timed() -> float:
-        start = time.thread_time()
-        for batch in batches:
-            loss = view.forward(batch)
-            view.backward(loss)
-        return time.thread_time() - start
+    def step(batch: Batch) -> None:
+        loss = view.forward(batch)
+        view.backward(loss)
 
-    return timed
+    return partial(thread_seconds, step, batches)
 
 
 def plain(task: Task, batches: list[Batch]) -> Timed:
     """The loop everybody writes, with ``torch.optim.SGD``."""
-    model: nn.Module = task.model()
+    model = task.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
-    def timed() -> float:
-        start = time.thread_time()
-        for batch in batches:
-            optimizer.zero_grad()
-            loss = task.loss(model, batch.data)
-            loss.backward()
-            optimizer.step()
-        return time.thread_time() - start
+    def step(batch: Batch) -> None:
+        optimizer.zero_grad()
+        loss = task.loss(model, batch.data)
+        loss.backward()
+        optimizer.step()
 
-    return timed
+    return partial(thread_seconds, step, batches)
 
 
 def batches_of(task: Task, rows: int, count: int) -> list[Batch]:
-    """The first batches of a task's training rows."""
-    at = [torch.arange(rows) + rows * k for k in range(count)]
-    return [Batch(k, k * rows, task.train.batch(index % len(task.train))) for k, index in enumerate(at)]
+    """The first batches of a task's training rows, from the start again when they end."""
+    at = torch.arange(count * rows) % len(task.train)
+    return [Batch(k, k * rows, task.train.batch(own)) for k, own in enumerate(at.split(rows))]
 
 
 # -- the figures: (pairs, tiny) -> Figure.  tiny: only to see that it works --------------------------------------------
@@ -181,8 +162,7 @@ SIZES = {"mlp": (64, 40, 1.00, 0.90), "cnn": (64, 25, 1.02, 0.95), "gpt": (8, 4,
 def step(model: str, pairs: int, tiny: bool = False) -> Figure:
     """A layer-wise step against the plain loop."""
     rows, count, bound, _ = SIZES[model]
-    made = task(model)
-    batches = batches_of(made, rows, 1 if tiny else count)
+    batches = batches_of(made := task(model), rows, 1 if tiny else count)
     found = in_a_program(lambda clock: ratios(layer_wise(made, batches, clock, False), plain(made, batches), pairs))
     return Figure.of(f"step-{model}", "processor time: layer-wise step / loop with torch.optim.SGD", found, bound)
 
@@ -192,28 +172,23 @@ def layup(model: str, pairs: int, tiny: bool = False) -> Figure:
     rows, count, _, bound = SIZES[model]
     made, batches = task(model), 2 if tiny else 8 * count
 
-    def timed(probability: float) -> float:
-        method = LayUp(2, probability=probability)
+    def seconds(method: Method) -> float:
         return go(make_run(made, method, batches * rows, rows, RealClock()), method)
 
-    default = LayUp(2).probability
-    found = ratios(lambda: timed(0.0), lambda: timed(default), pairs)
+    found = ratios(partial(seconds, LayUp(2, probability=0.0)), partial(seconds, LayUp(2)), pairs)
     return Figure.of(f"layup-{model}", "samples/s, 2 threads: LayUp / the same without exchange", found, bound, ">=")
 
 
 def trace(pairs: int, tiny: bool = False) -> Figure:
     """The trace on against off."""
     made = task("mlp")
-    batches = batches_of(made, 64, 1 if tiny else 40)
-
-    def measure(clock: Clock) -> list[float]:
-        return ratios(layer_wise(made, batches, clock, True), layer_wise(made, batches, clock, False), pairs)
-
-    return Figure.of("trace", "processor time of a layer-wise MLP step: trace on / off", in_a_program(measure), 1.03)
+    side = partial(layer_wise, made, batches_of(made, 64, 1 if tiny else 40))
+    found = in_a_program(lambda clock: ratios(side(clock, True), side(clock, False), pairs))
+    return Figure.of("trace", "processor time of a layer-wise MLP step: trace on / off", found, 1.03)
 
 
 def seconds_per_event(workers: int, batches: int) -> float:
-    """Real seconds that each layer event takes on the virtual clock, with its numerics: MLP of 4 layers, width 64."""
+    """Real seconds that each layer event takes on the virtual clock, numerics included: MLP of 4 layers, width 64."""
     made, method = task("mlp", 64), LayUp(workers)
     run = make_run(made, method, batches * 32, 32, VirtualClock())
     return go(run, method) / (run.updates * 2 * len(run.trace.layers))
@@ -222,29 +197,26 @@ def seconds_per_event(workers: int, batches: int) -> float:
 def virtual_rate(pairs: int, tiny: bool = False) -> Figure:
     """Layer events a second on the virtual clock: the one absolute figure."""
     batches = 4 if tiny else 400
-    found = [1 / seconds_per_event(4, batches) for _ in range(pairs)]
-    return Figure.of(
-        "virtual-rate", "layer events/s, 4 virtual workers (absolute: this machine's)", found, 10_000, ">="
-    )
+    found = [1 / seconds_per_event(4, batches) for _ in range(pairs + 1)][1:]
+    return Figure.of("virtual-rate", "layer events/s, 4 virtual workers (absolute: of this machine)", found, 1e4, ">=")
 
 
 def virtual_scale(pairs: int, tiny: bool = False) -> Figure:
     """What an event costs among many workers against among four."""
     many, batches = (16, 16) if tiny else (1024, 2048)
-    pairs = min(pairs, 5)  # a pair takes seconds
-    found = ratios(lambda: seconds_per_event(many, batches), lambda: seconds_per_event(4, batches), pairs)
+    ours, theirs = partial(seconds_per_event, many, batches), partial(seconds_per_event, 4, batches)
+    found = ratios(ours, theirs, min(pairs, 3))  # a pair takes many seconds
     return Figure.of("virtual-scale", f"time of a layer event: {many} virtual workers / 4", found, 3.0)
 
 
 def imports(pairs: int, tiny: bool = False) -> Figure:
     """``import minilayup`` against ``import torch``, each in a fresh process."""
 
-    def timed(module: str) -> float:
+    def seconds(module: str) -> float:
         code = f"import time; start = time.process_time(); import {module}; print(time.process_time() - start)"
-        found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        return float(found.stdout)
+        return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 
-    found = ratios(lambda: timed("minilayup"), lambda: timed("torch"), pairs)
+    found = ratios(partial(seconds, "minilayup"), partial(seconds, "torch"), pairs)
     return Figure.of("import", "processor time: import minilayup / import torch", found, 1.10)
 
 
@@ -260,35 +232,31 @@ def run_all(
 ) -> list[Figure]:
     """Measure all figures, or those whose name contains ``only``.
 
-    Args:
-        pairs: timed alternately for each figure (at most 5 where a pair takes seconds).
-        progress: told each figure's name before it is measured.
-        tiny: sizes that show only that everything works.
-
+    ``progress`` is told each figure's name before it is measured; ``tiny`` sizes show only that everything works.
     Raises: `ArgumentError` when no name contains ``only``.
     """
+    figures, threads = [], torch.get_num_threads()
     positive_int("pairs", pairs)
-    names = [name for name in FIGURES if only is None or only in name] or [choose("only", only, FIGURES)]
-    figures = []
-    for name in names:
-        progress(name)
-        figures.append(FIGURES[name](pairs, tiny))
+    try:
+        for name in [name for name in FIGURES if only is None or only in name] or [choose("only", only, FIGURES)]:
+            progress(name)
+            figures.append(FIGURES[name](pairs, tiny))
+    finally:
+        torch.set_num_threads(threads)  # programs set one
     return figures
 
 
 def main_table(figures: list[Figure]) -> str:
     """The figures as lines of text."""
-    lines = [f"{'figure':<14} {'median':>10} {'spread':>9}   {'bound':>9}  kept   what"]
+    lines = [f"{'figure':<14} {'median':>9} {'spread':>9} {'bound':>11}  kept  what"]
     for f in figures:
-        digits = 0 if f.bound >= 1000 else 3
-        bound, kept = f"{f.direction} {f.bound:,.{0 if digits == 0 else 2}f}", "yes" if f.met else "NO"
-        lines.append(
-            f"{f.name:<14} {f.median:>10,.{digits}f} {f.spread:>9,.{digits}f}   {bound:>9}  {kept:<5}  {f.what}"
-        )
+        median, spread, bound = (f"{x:,.0f}" if f.bound >= 1000 else f"{x:.3f}" for x in (f.median, f.spread, f.bound))
+        bound, kept = f"{f.direction} {bound}", "yes" if f.met else "NO"
+        lines.append(f"{f.name:<14} {median:>9} {spread:>9} {bound:>11}  {kept:<4}  {f.what}")
     return "\n".join([*lines, "Median and interquartile range over pairs timed alternately in one run."])
 
 
 def as_json(figures: list[Figure]) -> str:
     """The figures, and the machine they were measured on, as JSON."""
-    rows: list[dict[str, Any]] = [{**asdict(figure), "met": figure.met} for figure in figures]
+    rows = [{**asdict(figure), "met": figure.met} for figure in figures]
     return json.dumps({"figures": rows, "machine": machine()}, indent=1)

@@ -28,7 +28,7 @@ Engine = Annotated[str, typer.Option(help="threads (real time) or virtual (repla
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What a person can put right is one sentence and exit code 2, not a traceback."""
+    """What a person can put right is one sentence and exit code 2, not a traceback; Ctrl-C is exit code 130."""
     from .run import Diverged
 
     try:
@@ -36,6 +36,9 @@ def plain_errors() -> Iterator[None]:
     except (ArgumentError, DataError, Diverged) as error:
         typer.echo(f"minilayup: {error}", err=True)
         raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted.", err=True)
+        raise typer.Exit(130) from None
 
 
 def folder(path: Path) -> Path:
@@ -136,7 +139,7 @@ def train(
     """Train one method and print its curve."""
     from . import tasks
     from .engine import train as run
-    from .errors import choose
+    from .errors import choose, positive_int
     from .methods import BY_NAME, PDASGD, SGD, LayUp, Method
     from .rules import SGD as SGDRule
 
@@ -144,7 +147,7 @@ def train(
         kind = BY_NAME[choose("method", method, BY_NAME)]
         chosen: Method
         if kind is PDASGD:
-            chosen = PDASGD(forward=1, backward=max(workers - 1, 1))
+            chosen = PDASGD(forward=1, backward=positive_int("workers", workers, at_least=2) - 1)
         elif kind is LayUp:
             chosen = LayUp(workers, exchange=exchange)
         else:
@@ -173,7 +176,7 @@ def exchanges(
     seeds: Annotated[int, typer.Option(help="Runs of each rule.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for exchanges.json.")] = None,
 ) -> None:
-    """Compare LayUp's exchange rules on the CNN, on the virtual clock (about 20 minutes): which should be the default?"""
+    """Compare LayUp's exchange rules on the CNN, on the virtual clock, in about 20 minutes: which should be default?"""
     from .exchanges import compare_exchanges
 
     with plain_errors():

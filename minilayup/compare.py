@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import statistics
@@ -18,6 +17,7 @@ from .methods.base import Method
 from .result import Result
 from .rules import Rule, Schedule
 from .run import Diverged
+from .table import Table
 from .tasks import Task
 from .transport import Link
 
@@ -32,36 +32,6 @@ STYLES = [
     ("#CC79A7", "D", ":"),
     ("#7F7F7F", "v", (0, (5, 1))),
 ]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that prints as text and shows as HTML in a notebook."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(self.columns, *self.rows)]
-
-        def line(cells: Sequence[str]) -> str:
-            first, *others = (c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths)))
-            return "  ".join([first, *others])
-
-        return "\n".join([self.title, "", line(self.columns), line(["-" * w for w in widths]), *map(line, self.rows),
-                          *(["", *self.notes] if self.notes else [])])  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in self.columns)
-        body = ""
-        for first, *others in self.rows:
-            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
-            body += f'<tr><th scope="row">{html.escape(first)}</th>{cells}</tr>\n'
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        caption = f"<caption>{html.escape(self.title)}</caption>"
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
 @dataclass

@@ -12,13 +12,13 @@ import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from .compare import Table
 from .engine import Virtual, train
 from .errors import positive_int
 from .methods import LayUp, Method, SyncSGD
 from .result import Result, machine
 from .rules import SGD
 from .run import Diverged
+from .table import Table
 from .tasks import fashion_mnist
 from .transport import Link
 

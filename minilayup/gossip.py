@@ -1,4 +1,4 @@
-"""Gossip: what two replicas exchange, who has a say, and who talks to whom.
+"""Gossip: what two replicas exchange, and who has a say.
 
 An *exchange rule* says what a put carries and how the receiver merges it.  Each rule conserves something, with a weight
 p_i for each replica; worker i's share of the progress is its rate times p_i.  Symmetric exchange has p = 1/n, uniform
@@ -11,18 +11,16 @@ when the message is there, and ``settle`` for the sender if the receiver had som
 from __future__ import annotations
 
 import math
-import random
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, choose
 from .replica import Layer
 
 if TYPE_CHECKING:
-    import networkx
+    pass
 
 MASS_FLOOR = 1e-6  # a worker that only sends halves its mass each time: below this it keeps what it has
 GRAIN = 2.0**-30  # float64 adds multiples of it without rounding up to 2**22, some eight million puts of a layer
@@ -192,17 +190,17 @@ class Increment(Exchange):
     sends_steps = True
 
     def send(self, i: int, j: int, mine: Layer) -> Message | None:
-        assert mine.own is not None
-        steps, mine.own = mine.own, torch.zeros_like(mine.own)
-        return Message(steps)
+        assert mine.steps is not None
+        unsent, mine.steps = mine.steps, torch.zeros_like(mine.steps)
+        return Message(unsent)
 
     def receive(self, i: int, j: int, theirs: Layer, message: Message) -> Message | None:
         theirs.flat.add_(message.flat)
         return None
 
     def returned(self, i: int, j: int, mine: Layer, message: Message) -> None:
-        assert mine.own is not None
-        mine.own.add_(message.flat)
+        assert mine.steps is not None
+        mine.steps.add_(message.flat)
 
 
 class Cumulative(Exchange):
@@ -217,8 +215,8 @@ class Cumulative(Exchange):
         self._seen: list[dict[tuple[int, int], Tensor]] = [{} for _ in range(workers)]  # by sender: one writer each
 
     def send(self, i: int, j: int, mine: Layer) -> Message | None:
-        assert mine.own is not None
-        return Message(mine.own)
+        assert mine.steps is not None
+        return Message(mine.steps)
 
     def receive(self, i: int, j: int, theirs: Layer, message: Message) -> Message | None:
         seen = self._seen[i].get((j, theirs.index))
@@ -237,44 +235,3 @@ EXCHANGES: dict[str, type[Exchange]] = {
     "increment": Increment,
     "cumulative": Cumulative,
 }
-
-
-# -- who talks to whom -------------------------------------------------------------------------------------------------
-TOPOLOGIES = ("complete", "ring", "exponential", "star")
-
-
-def topology(graph: str | networkx.Graph, workers: int) -> list[list[int]]:
-    """The peers each worker may put to.
-
-    Args:
-        graph: "complete"; "ring" (both neighbours); "exponential" (directed, to i + 1, 2, 4, … as in SGP, Assran et al.
-            2019, arXiv 1811.10792); "star" (worker 0 in the middle); or a networkx graph with the nodes 0 … workers-1.
-
-    Raises: `ArgumentError` for an unknown name, other nodes, or a graph in which some worker never hears of another.
-    """
-    import networkx as nx
-
-    if isinstance(graph, str):
-        choose("topology", graph, TOPOLOGIES)
-        if graph == "exponential":
-            hops = [2**k for k in range(max(1, (workers - 1).bit_length()))]
-            graph = nx.DiGraph((i, (i + hop) % workers) for i in range(workers) for hop in hops if hop % workers)
-            graph.add_nodes_from(range(workers))
-        elif graph == "star":
-            graph = nx.star_graph(workers - 1)
-        else:
-            graph = nx.complete_graph(workers) if graph == "complete" or workers < 3 else nx.cycle_graph(workers)
-    if not isinstance(graph, nx.Graph):
-        raise ArgumentError(f"topology must be one of {', '.join(TOPOLOGIES)} or a networkx graph, not {graph!r}")
-    if set(graph) != set(range(workers)):
-        raise ArgumentError(
-            f"topology has the nodes {sorted(graph, key=str)}; {workers} workers need 0 to {workers - 1}"
-        )
-    if not (nx.is_strongly_connected(graph) if graph.is_directed() else nx.is_connected(graph)):
-        raise ArgumentError("topology is disconnected: some worker would never hear of another")
-    return [sorted(j for j in graph[i] if j != i) for i in range(workers)]
-
-
-def choose_peer(peers: list[int], source: random.Random, rates: list[float] | None = None) -> int:
-    """Draw a peer: each as likely as the other, or in proportion to ``rates`` (batches written)."""
-    return source.choice(peers) if rates is None else source.choices(peers, rates)[0]

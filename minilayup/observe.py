@@ -16,7 +16,10 @@ from .view import View
 
 
 class Observer:
-    """Events and counting, the same on both clocks.
+    """Told of everything a view does; events and counting are the same on both clocks.
+
+    Attributes:
+        by_layer: whether views are to note which version of each layer they read, and report layer by layer.
 
     Args:
         slow: factor by which each program computes slower than it could.
@@ -33,14 +36,16 @@ class Observer:
         done: Callable[[View], None],
     ) -> None:
         self.clock, self.trace, self.slow, self.check, self.done = clock, trace, slow, check, done
-        self.reads = trace.on
+        self.by_layer = trace.on
 
     def began(self, view: View, kind: str) -> None:
+        """A "forward" or "backward" pass begins."""
         view.program = self.clock.program
         view.program.step = view.batch.index if view.batch else -1
         view.since = self.clock.now()
 
     def computed(self, view: View, kind: str, layer: int) -> None:
+        """One layer's share of the pass is computed."""
         if self.trace.on:
             program, since, now = view.program, view.since, self.clock.now()
             view.since = now
@@ -49,6 +54,7 @@ class Observer:
             self.trace.record(Event(program.worker, program.index, kind, layer, batch, read, read, since, now))
 
     def ended(self, view: View, kind: str) -> None:
+        """The pass is complete."""
         if kind == "forward":
             self.check(view)
         else:
@@ -108,7 +114,7 @@ class VirtualObserver(Observer):
         randoms: Sequence[random.Random],
     ) -> None:
         super().__init__(clock, trace, slow, check, done)
-        self.reads = True  # layer by layer, also with the trace off: time passes there
+        self.by_layer = True  # layer by layer, also with the trace off: time passes there
         self._costs, self._jitter, self._per_layer, self._randoms = costs, jitter, per == "layer", randoms
         self._factor = [1.0] * len(slow)
 

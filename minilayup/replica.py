@@ -26,7 +26,7 @@ class Layer:
         tensors: the parameters, in the model's shapes, over ``flat``.
         state: the update rule's own (momentum, …).
         writes: how often each writer has written this layer; each counter has one writer, so none is lost.
-        own: running sum of this worker's own steps, kept only for exchange rules that send steps.
+        steps: running sum of this worker's own steps, kept only for exchange rules that send steps.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Layer:
             tensor.copy_(p.detach())
         self.state: Any = None
         self.writes = [0] * writers
-        self.own: Tensor | None = None
+        self.steps: Tensor | None = None
 
     def over(self, flat: Tensor) -> list[Tensor]:
         """The parameters' shapes over another piece of storage laid out like ``flat``."""

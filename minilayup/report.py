@@ -30,8 +30,8 @@ figcaption { font-size: .85rem; margin-top: .3rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
 table { font-size: .85rem; }
-thead th { vertical-align: bottom; white-space: normal; max-width: 6rem; }
-th, td { padding: .25rem .45rem; border-bottom: 1px solid var(--line); text-align: right; }
+thead th { vertical-align: bottom; white-space: normal; max-width: 7.5rem; }
+th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); text-align: right; }
 td, tbody th { white-space: nowrap; }
 th:first-child { text-align: left; }
 """
@@ -73,7 +73,7 @@ def curves(comparison: Comparison) -> str:
     figure = _figure(2, WIDTH, 3.8)
     for axes, x in zip(figure.axes, ("samples", "seconds")):
         comparison.plot(x, axes)
-        axes.get_legend().remove()
+        axes.legend().remove()  # one for both, above
     figure.axes[1].set_ylabel("")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=5)
     _ink(figure)
@@ -110,7 +110,8 @@ def timeline(run: Result, name: str, batches: float = 4.0) -> str:
     if not events:
         return ""
     span = batches * run.workers * run.seconds / max(1, run.samples / run.settings["batch_size"])
-    middle = (events[0].start + events[-1].end) / 2
+    first, last = events[0].start, max(event.end for event in events)
+    middle = max(first, min((first + last) / 2, last - span))
     shown = [event for event in events if middle <= event.start < middle + span]
     figure = _figure(1, WIDTH, 1.0 + 0.4 * run.threads)
     axes = figure.axes[0]
@@ -118,14 +119,17 @@ def timeline(run: Result, name: str, batches: float = 4.0) -> str:
         own = [event for event in shown if event.kind == kind]
         rows, starts = [event.program for event in own], [event.start - middle for event in own]
         if own and kind in MARKS:  # they take next to no time: a mark above or below the lane
-            axes.scatter(starts, [row + MARKS[kind] for row in rows], s=14, marker="|", color=colour, label=kind)
+            axes.scatter(starts, [row + MARKS[kind] for row in rows], s=30, marker="|", color=colour, label=kind)
         elif own:
             widths = [event.end - event.start for event in own]
             axes.barh(rows, widths, left=starts, height=0.5, color=colour, hatch=hatch, label=kind, linewidth=0)
     axes.set_yticks(range(run.threads), [f"{p.group} {p.index}" for p in run.trace.programs])
     axes.set(ylim=(run.threads - 0.4, -0.6), xlim=(0, span), xlabel=run.unit)
-    axes.legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, markerscale=2)
-    axes.set_title(name, loc="left", fontweight="bold")
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels())))
+    order = [kind for kind in KINDS if kind in handles]
+    axes.legend([handles[kind] for kind in order], order, ncols=4, loc="lower right", bbox_to_anchor=(1, 1),
+                borderaxespad=0.2, markerscale=1.5)  # fmt: skip
+    axes.set_title(name, loc="left", fontweight="bold", color=INK)
     _ink(figure)
     counts = ", ".join(f"{sum(e.kind == kind for e in shown)} {kind}" for kind in KINDS)
     return picture(figure, f"Timeline of {name}, {run.threads} threads over {span:.3g} {run.unit}: {counts} events")

@@ -134,7 +134,7 @@ class Run:
         replica = Replica(copy.deepcopy(self._model), worker, self.writers, self.layers, device)
         if self.transport.exchange.sends_steps:
             for layer in replica.layers:
-                layer.own = torch.zeros_like(layer.flat)
+                layer.steps = torch.zeros_like(layer.flat)
         self.replicas.append(replica)
         return replica
 
@@ -156,11 +156,11 @@ class Run:
         """Write a layer's gradients into the view's replica, now, without a lock."""
         assert view.batch is not None
         start = self.clock.now() if self.trace.on else 0.0
-        if layer.own is not None:
-            layer.own.sub_(layer.flat)
+        if layer.steps is not None:
+            layer.steps.sub_(layer.flat)
         self.rule.step(layer, grads, self.rule.lr * self.schedule(view.batch.samples))
-        if layer.own is not None:  # the sum of this worker's own steps: after minus before
-            layer.own.add_(layer.flat)
+        if layer.steps is not None:  # the sum of this worker's own steps: after minus before
+            layer.steps.add_(layer.flat)
         program = view.program
         layer.writes[program.index] += 1
         if self.trace.on:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -18,20 +18,8 @@ from .hooks import Gradients, Grads
 from .replica import Layer, Replica, trainable
 from .threads import Program
 
-
-class Observer(Protocol):
-    """Told of everything a view does; on the virtual clock this is where time passes."""
-
-    reads: bool  # whether views are to note which version of each layer they read, and report layer by layer
-
-    def began(self, view: View, kind: str) -> None:
-        """A "forward" or "backward" pass begins."""
-
-    def computed(self, view: View, kind: str, layer: int) -> None:
-        """One layer's share of the pass is computed."""
-
-    def ended(self, view: View, kind: str) -> None:
-        """The pass is complete."""
+if TYPE_CHECKING:
+    from .observe import Observer
 
 
 class View:
@@ -41,6 +29,7 @@ class View:
         replica: whose weights it reads.
         loss: (module, data) -> scalar tensor.
         on_layer: (view, layer, gradients), called when a layer's gradients are to be written.
+        observer: told of each pass and, if it is ``by_layer``, of each layer's share; there time passes.
         update: "layer" or "block", see `minilayup.hooks.Gradients`.
         weights: "live": each leaf is an alias of the storage, the backward pass uses the newest weights (PD-ASGD).
             "stashed": each leaf is a copy made at `begin`, the backward pass uses the forward pass's (PipeDream).
@@ -75,13 +64,13 @@ class View:
         self.read = [0] * len(self.layers)
         self._entered = [True] * len(self.layers)
         self._current: int | None = None  # the layer whose forward pass is being computed
-        if observer.reads:
+        if observer.by_layer:
             for index, (_, module, _) in enumerate(trainable(self.module, replica.cut)):
                 module.register_forward_pre_hook(self._reader(index))
         self._gradients = Gradients(
             self.leaves,
             [layer.name for layer in self.layers],
-            (lambda index: observer.computed(self, "backward", index)) if observer.reads else (lambda index: None),
+            (lambda index: observer.computed(self, "backward", index)) if observer.by_layer else (lambda index: None),
             lambda index, grads: on_layer(self, self.layers[index], grads),
             update,
         )
@@ -103,7 +92,7 @@ class View:
         """Take a new batch: stamp the version of every layer, stash the weights if asked to, forget the last batch."""
         self.batch = batch
         self._gradients.clear()
-        if self.observer.reads:
+        if self.observer.by_layer:
             self.read = [layer.version for layer in self.layers]
             self._entered = [False] * len(self.layers)
             self._current = None
@@ -131,7 +120,7 @@ class View:
         if self.micro_batches > 1:
             loss = loss / self.micro_batches
         self.value += loss.item()
-        if self.observer.reads:
+        if self.observer.by_layer:
             self._leave()
             for index, entered in enumerate(self._entered):
                 if not entered:  # parameters that are used without their module's forward()

@@ -7,11 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import choose, number, positive_int
-from ..gossip import EXCHANGES, choose_peer, topology
+from ..gossip import EXCHANGES
 from ..hooks import Grads
 from ..replica import Layer
 from ..run import Run
 from ..threads import Program
+from ..topology import choose_peer, peers_of
 from ..view import View
 from .base import Method
 
@@ -57,11 +58,11 @@ class LayUp(Method):
         choose("peer", self.peer, ("uniform", "by-rate"))
         number("probability", self.probability, 0, 1)
         choose("draw", self.draw, ("batch", "layer"))
-        topology(self.topology, self.workers)
+        peers_of(self.topology, self.workers)
 
     def programs(self, run: Run) -> list[Program]:
         replicas = [run.replica(i) for i in range(self.workers)]
-        peers = topology(self.topology, self.workers)
+        peers = peers_of(self.topology, self.workers)
 
         def choose_or_skip(i: int) -> int | None:
             """A peer of worker i, or None for no exchange this time."""

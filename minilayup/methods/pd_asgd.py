@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..errors import choose, positive_int
+from ..queues import Queue
 from ..run import Run
-from ..threads import Program, Queue
+from ..threads import Program
 from ..view import View
 from .base import Method
 
