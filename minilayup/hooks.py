@@ -20,7 +20,7 @@ class Gradients:
     Args:
         leaves: the view's own parameters, layer by layer.
         names: the layers' names, for messages.
-        computed: called with a layer's index when its gradients are there.
+        computed: called with a layer's index when its gradients are there; None: nobody wants to know.
         write: called with a layer's index and its gradients when they are to be written.
         update: "layer" (at once) or "block" (after the backward pass, last layer first).
     """
@@ -29,7 +29,7 @@ class Gradients:
         self,
         leaves: list[list[nn.Parameter]],
         names: list[str],
-        computed: Callable[[int], None],
+        computed: Callable[[int], None] | None,
         write: Callable[[int, Grads], None],
         update: str = "layer",
     ) -> None:
@@ -48,10 +48,7 @@ class Gradients:
         def arrived(leaf: Tensor) -> None:
             missing[index] -= 1
             if missing[index] == 0:
-                if self.accumulating:
-                    self._computed(index)
-                else:
-                    self._complete(index)
+                self._complete(index)
             elif missing[index] < 0:
                 raise RuntimeError(
                     f"layer '{self._names[index]}' had its gradients completed twice in one backward pass. Activation "
@@ -61,11 +58,14 @@ class Gradients:
         return arrived
 
     def _complete(self, index: int) -> None:
+        if self._computed is not None:
+            self._computed(index)
+        if self.accumulating:
+            return
         own = self._leaves[index]
         grads: Grads = [leaf.grad for leaf in own]
         for leaf in own:
             leaf.grad = None
-        self._computed(index)
         if self._at_once:
             self._write(index, grads)
         else:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from .threads import Clock, Program
-from .trace import Event, Trace
+from .trace import Trace
 from .view import View
 
 
@@ -51,7 +51,7 @@ class Observer:
             view.since = now
             batch = view.batch.index if view.batch else -1
             read = view.read[layer]
-            self.trace.record(Event(program.worker, program.index, kind, layer, batch, read, read, since, now))
+            self.trace.record((program.worker, program.index, kind, layer, batch, read, read, since, now))
 
     def ended(self, view: View, kind: str) -> None:
         """The pass is complete."""

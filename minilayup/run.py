@@ -20,7 +20,7 @@ from .replica import Layer, Replica
 from .rules import Rule, Schedule
 from .tasks import Task
 from .threads import Clock
-from .trace import Event, Trace
+from .trace import Trace
 from .transport import AllReduce, InProcess, Link
 from .view import View
 
@@ -166,8 +166,8 @@ class Run:
         if self.trace.on:
             read, version, end = view.read[layer.index], layer.version, self.clock.now()
             batch = view.batch.index
-            event = Event(program.worker, program.index, "write", layer.index, batch, read, version, start, end)
-            self.trace.record(event)
+            fields = (program.worker, program.index, "write", layer.index, batch, read, version, start, end)
+            self.trace.record(fields)
 
     def put(self, worker: int, peer: int, layer: Layer) -> None:
         """Put a layer of one worker's replica into another's, one-sided, as the method's exchange rule says."""
@@ -175,5 +175,4 @@ class Run:
         self.transport.put(self.replicas[worker], self.replicas[peer], layer.index, program.index, self.random(worker))
         if self.trace.on:
             version, end = layer.version, self.clock.now()
-            event = Event(worker, program.index, "put", layer.index, program.step, version, version, start, end)
-            self.trace.record(event)
+            self.trace.record((worker, program.index, "put", layer.index, program.step, version, version, start, end))

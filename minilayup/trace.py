@@ -38,6 +38,9 @@ class Event(NamedTuple):
         return self.version - 1 - self.read
 
 
+Fields = tuple[int, int, str, int, int, int, int, float, float]  # what an `Event` is made of
+
+
 class Trace:
     """The events of one run.
 
@@ -51,20 +54,25 @@ class Trace:
     def __init__(self, programs: int, layers: Sequence[str], capacity: int = 20_000, on: bool = True) -> None:
         self.on, self.layers = on, list(layers)
         self.programs: list[Program] = []
-        self._rings: list[deque[Event]] = [deque(maxlen=capacity) for _ in range(programs)]
+        self._rings: list[deque[Fields]] = [deque(maxlen=capacity) for _ in range(programs)]
         self._counts = [0] * programs
         self._staleness: list[list[Counter[int]]] = [[Counter() for _ in layers] for _ in range(programs)]
 
-    def record(self, event: Event) -> None:
-        """Append an event to the ring of its program, whose thread is the only one that may call this."""
-        self._rings[event.program].append(event)
-        self._counts[event.program] += 1
-        if event.kind == "write":
-            self._staleness[event.program][event.layer][event.version - 1 - event.read] += 1
+    def record(self, event: Fields) -> None:
+        """Append an event to the ring of its program, whose thread is the only one that may call this.
+
+        A plain tuple in the order of `Event`: the garbage collector soon forgets it, a named one it visits again and
+        again.
+        """
+        _, program, kind, layer, _, read, version, _, _ = event
+        self._rings[program].append(event)
+        self._counts[program] += 1
+        if kind == "write":
+            self._staleness[program][layer][version - 1 - read] += 1
 
     def events(self, kind: str | None = None) -> list[Event]:
         """All events that were kept (of one kind), in order of their start."""
-        kept = (event for ring in self._rings for event in tuple(ring) if kind in (None, event.kind))
+        kept = (event for ring in self._rings for event in map(Event._make, tuple(ring)) if kind in (None, event.kind))
         return sorted(kept, key=lambda event: (event.start, event.end))
 
     @property

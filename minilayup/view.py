@@ -70,7 +70,7 @@ class View:
         self._gradients = Gradients(
             self.leaves,
             [layer.name for layer in self.layers],
-            (lambda index: observer.computed(self, "backward", index)) if observer.by_layer else (lambda index: None),
+            (lambda index: observer.computed(self, "backward", index)) if observer.by_layer else None,
             lambda index, grads: on_layer(self, self.layers[index], grads),
             update,
         )
