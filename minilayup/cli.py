@@ -119,7 +119,9 @@ def train(
     method: Annotated[str, typer.Argument(help="sgd, sync-sgd, hogwild, pd-asgd or layup.")],
     task: Annotated[str, typer.Option(help="fashion-mnist, cifar10, cifar100 or quadratic.")] = "fashion-mnist",
     model: Annotated[str | None, typer.Option(help="The task's model: mlp, cnn or resnet18.")] = None,
-    workers: Annotated[int, typer.Option(help="Workers; of pd-asgd: 1 forward and workers - 1 backward threads.")] = 2,
+    workers: Annotated[
+        int | None, typer.Option(help="Default 2; pd-asgd: 1 forward and workers - 1 backward threads.")
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="Training samples; default 200,000 without --seconds.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds of the engine's clock.")] = None,
     target: Annotated[float | None, typer.Option(help="End at this test accuracy, such as 0.85.")] = None,
@@ -145,6 +147,9 @@ def train(
 
     with plain_errors():
         kind = BY_NAME[choose("method", method, BY_NAME)]
+        if kind is SGD and workers is not None:
+            raise ArgumentError(f"workers={workers}: sgd has one worker; leave --workers out, or choose sync-sgd")
+        workers = 2 if workers is None else workers
         chosen: Method
         if kind is PDASGD:
             chosen = PDASGD(forward=1, backward=positive_int("workers", workers, at_least=2) - 1)

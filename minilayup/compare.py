@@ -63,11 +63,13 @@ class Comparison:
             columns += [f"{unit}{aim}", f"updates{aim}", f"samples{aim}"]
         columns += [f"final {metric}", "staleness mean", "max", "drift", "MB put", "lr"]
         rows = [self._row(name, runs) for name, runs in self.results.items() if runs]
-        seeds = "/".join(map(str, sorted({len(runs) for runs in self.results.values()})))
+        seeds = "/".join(map(str, sorted({len(runs) for runs in self.results.values() if runs})))
         means = "One seed" if seeds == "1" else f"Mean over {seeds} seeds, ± standard deviation"
         notes = [*self.notes, f"{means}. Times in {unit}."]
         for name, said in self.diverged.items():
-            notes.append(f"{name}: {len(said)} runs diverged and are in no mean. The first: {said[0]}")
+            notes.append(
+                f"{name}: {len(said)} run{'s' * (len(said) > 1)} diverged, in no mean above. The first: {said[0]}"
+            )
         updates = {runs[0].updates / runs[0].samples for runs in self.results.values() if runs}
         if max(updates) > 1.5 * min(updates):
             notes.append(

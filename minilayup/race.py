@@ -1,7 +1,8 @@
 """The main job: five methods, same model, same initial weights, same number of samples, side by side on real data.
 
-Fair by construction: each method's learning rate comes from one grid by one rule (best mean final accuracy over seeds
-that are not used in the race), found by ``bench/tune_race.py`` and stored in ``data/results/race_rates.json``.
+Fair by construction: each method's learning rate comes from one grid by one rule (the smallest within one standard error
+of the best mean final accuracy, over seeds that are not used in the race), found by ``bench/tune_race.py`` and stored in
+``data/results/race_rates.json``.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def tuned_rates(workers: int, condition: str) -> tuple[dict[str, Rule], str]:
             f"the tuned learning rates cannot be read from {path} ({error}): run bench/tune_race.py"
         ) from None
     grid = ", ".join(f"{rate:g}" for rate in stored["grid"])
-    words = f"Learning rates: best mean final accuracy on the grid {grid}, seeds {stored['seeds']}, {condition} workers"
+    words = f"Learning rates: {stored['rule']}; grid {grid}, seeds {stored['seeds']}, {condition} workers"
     words += f", model {stored['model']}, {stored['samples']:,} samples"
     if tuned_for != workers:
         words += f"; tuned for {tuned_for} workers, not for {workers}"

@@ -71,7 +71,8 @@ def test_train_prints_a_curve() -> None:
     ("method", "threads"), [("sgd", 1), ("sync-sgd", 3), ("hogwild", 3), ("pd-asgd", 3), ("layup", 3)]
 )
 def test_train_every_method(method: str, threads: int) -> None:
-    result = call("train", method, "--task", "quadratic", "--workers", 3, "--samples", 384, "--engine", "virtual")
+    workers = [] if method == "sgd" else ["--workers", 3]
+    result = call("train", method, "--task", "quadratic", *workers, "--samples", 384, "--engine", "virtual")
     assert result.exit_code == 0 and f"{threads} thread" in result.stdout and "virtual s  loss" in result.stdout
 
 
@@ -87,6 +88,11 @@ def test_train_writes_result_and_trace(tmp_path: Path) -> None:
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
+def test_sgd_has_one_worker() -> None:
+    result = call("train", "sgd", "--workers", 3, "--samples", 384)
+    assert result.exit_code == 2 and "sgd has one worker" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "phrase"),
     [

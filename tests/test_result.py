@@ -240,6 +240,6 @@ def test_diverged_runs_are_told_and_in_no_mean() -> None:
     comparison = compare({"calm": lu.SGD(), "wild": lu.SGD()}, rule=rules)
     assert len(comparison.results["calm"]) == 2 and comparison.results["wild"] == []
     text = str(comparison.table())
-    assert "wild: 2 runs diverged and are in no mean. The first: seed 0: " in text
+    assert "wild: 2 runs diverged, in no mean above. The first: seed 0: " in text
     assert [row[0] for row in comparison.table().rows] == ["calm"]
     json.dumps(comparison.to_dict(), allow_nan=False)
