@@ -1,8 +1,8 @@
 """The main job: five methods, same model, same initial weights, same number of samples, side by side on real data.
 
-Fair by construction: each method's learning rate comes from one grid by one rule (the smallest within one standard error
-of the best mean final accuracy, over seeds that are not used in the race), found by ``bench/tune_race.py`` and stored in
-``data/results/race_rates.json``.
+Fair by construction: each method's learning rate comes from one grid by one rule (the smallest within one standard
+error of the best mean final accuracy, over seeds that are not used in the race), found by ``bench/tune_race.py`` and
+stored in ``data/results/race_rates.json``.
 """
 
 from __future__ import annotations
