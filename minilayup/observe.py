@@ -19,7 +19,7 @@ class Observer:
     """Told of everything a view does; events and counting are the same on both clocks.
 
     Attributes:
-        by_layer: whether views are to note which version of each layer they read, and report layer by layer.
+        by_layer: whether views are to report layer by layer; with the trace on they also note the versions they read.
 
     Args:
         slow: factor by which each program computes slower than it could.

@@ -38,7 +38,7 @@ class View:
             `forward` runs the backward passes of all but the last part, which only accumulate.
 
     Attributes:
-        read: the version of each layer that this batch's forward pass read.
+        read: the version of each layer that this batch's forward pass read; zeros where nothing is traced.
         value: the batch's loss.
     """
 
@@ -62,6 +62,7 @@ class View:
         self.since = 0.0  # when what it works on began; the observer's
         self.value = 0.0
         self.read = [0] * len(self.layers)
+        self._traced = observer.trace.on
         self._entered = [True] * len(self.layers)
         self._current: int | None = None  # the layer whose forward pass is being computed
         if observer.by_layer:
@@ -92,8 +93,9 @@ class View:
         """Take a new batch: stamp the version of every layer, stash the weights if asked to, forget the last batch."""
         self.batch = batch
         self._gradients.clear()
-        if self.observer.by_layer:
+        if self._traced:
             self.read = [layer.version for layer in self.layers]
+        if self.observer.by_layer:
             self._entered = [False] * len(self.layers)
             self._current = None
         if self._stash is not None:
@@ -149,7 +151,7 @@ class View:
             self._leave()  # read first, then let time pass: the time of the layer before passes now
             self._entered[index] = True
             self._current = index
-            if self._stash is None:
+            if self._traced and self._stash is None:
                 self.read[index] = layer.version
 
         return reads
