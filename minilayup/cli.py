@@ -17,6 +17,7 @@ from .errors import ArgumentError, DataError
 app = typer.Typer(
     help="Asynchronous SGD that can be touched: races, runs and lessons.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
