@@ -311,7 +311,7 @@ import json, sys
 sys.setswitchinterval(1e-5)
 import test_conservation as t
 from minilayup.transport import Link
-slow = Link(latency=1e-3, loss=0.2)
+slow = Link(latency=1e-4, loss=0.2)
 print(json.dumps([t.on_real_threads(rule, link) for rule in ("push-sum", "average") for link in (None, slow)]))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True)
@@ -320,10 +320,13 @@ print(json.dumps([t.on_real_threads(rule, link) for rule in ("push-sum", "averag
 
 
 def test_masses_and_counts_are_exact_on_real_threads(threads):
+    """How many messages are sent depends on how the threads meet, except where each put is an exchange on the spot."""
     for found in threads:
         assert found["mass"] == 4 and found["in flight"] == 0
-        assert found["versions"] == found["merges"] > 0  # few, where a message is late on a busy machine
-    assert [found["lost"] > 0 for found in threads] == [False, True] * 2
+        assert found["versions"] == found["merges"] > 0
+    push_sum, push_sum_over_link, average, _ = threads
+    assert push_sum["lost"] == average["lost"] == 0 < push_sum_over_link["lost"]
+    assert average["merges"] == 2 * 4 * 800 * 2  # both sides; workers, turns, layers
 
 
 def test_the_sum_survives_racing_writes_but_for_what_two_adds_at_once_lose(threads, record_property):

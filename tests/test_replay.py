@@ -112,3 +112,22 @@ def test_the_cases_do_what_they_are_named_after():
         made = lu.Task(partial(model, p), task().train, task().test, lu.tasks.classification_loss)
         same_start[p] = run(made, lu.SGD()).model.state_dict()["0.weight"]
     assert not torch.equal(same_start[0.0], same_start[0.3])
+
+
+def test_each_program_has_a_random_stream_of_its_own():
+    """What a program draws does not depend on who else draws: it is the same alone and in company."""
+
+    def draws(programs: int) -> list[float]:
+        clock, drawn = lu.VirtualClock(), []
+
+        def body(index):
+            for _ in range(5):
+                number = torch.rand(()).item()
+                if index == 0:
+                    drawn.append(number)
+                clock.sleep(1.0)
+
+        clock.run([lu.Program(i, partial(body, i), index=i, seed=40 + i) for i in range(programs)])
+        return drawn
+
+    assert draws(1) == draws(2) == draws(3)
