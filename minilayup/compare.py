@@ -74,7 +74,8 @@ class Comparison:
         if max(updates) > 1.5 * min(updates):
             notes.append(
                 "Updates for each sample differ: a synchronous round of N workers is one update where the others make "
-                "N, so at equal learning rates it learns less from the same samples."
+                "N, so at equal learning rates it learns less from the same samples. LayUp's N updates each move one "
+                "replica of N, and its mean model moves about as far as the synchronous one."
             )
         return Table(self.title, columns, rows, notes)
 

@@ -7,7 +7,9 @@ wait is also the place where a run can be stopped: it raises `Stop`.
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -166,12 +168,18 @@ class Clock:
         """Wait for all threads; a second Ctrl-C leaves none behind either.
 
         Up to Python 3.12 a Ctrl-C in ``Thread.join`` marks a thread that still runs as ended.  So it is the programs'
-        own word that is waited for, and the join comes when there is nothing left to wait for.
+        own word that is waited for, and the join comes when there is nothing left to wait for.  After it, a thread
+        still frees what torch kept for it (an exception that passed through ``backward()``); the interpreter must not
+        end before that, or the process aborts.  Linux shows such threads in /proc.
         """
-        while threads:
+        names = [f"/proc/self/task/{thread.native_id}" for thread in threads if thread.native_id]
+        while threads or any(map(os.path.exists, names)):
             try:
                 if not self._aborted:
                     self._done.wait()
+                if not threads:
+                    time.sleep(0.001)
+                    continue
                 if threads[-1].ident is not None:  # it was started
                     threads[-1].join()
                 threads.pop()
