@@ -76,7 +76,6 @@ def race(
     out: Annotated[Path, typer.Option(help="Folder for report.html and results.json.")] = Path("runs/race"),
 ) -> None:
     """Sync SGD, Hogwild!, PD-ASGD and LayUp side by side on real data: equal workers, then one 4 times slower."""
-    from .engine import _engine
     from .progress import bar
     from .race import Race, contestants, default_workers, run_race
     from .report import write
@@ -96,7 +95,7 @@ def race(
         interrupted = False
         try:
             for comparison in run_race(
-                entered, workers=workers, model=model, samples=samples, seeds=seeds, engine=_engine(engine),
+                entered, workers=workers, model=model, samples=samples, seeds=seeds, engine=engine,
                 equal_rate=equal_rate, progress=step,
             ):  # fmt: skip
                 shown.clear()
@@ -134,7 +133,7 @@ def train(
     ] = "average",
     skew: Annotated[float, typer.Option(help="How different the workers' labels are, 0 to 1.")] = 0.0,
     engine: Engine = "threads",
-    device: Annotated[str, typer.Option(help="cpu, cuda:0, …; several with commas.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu or cuda:0; one for all workers.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     download: Annotated[bool, typer.Option(help="Download the data set if it is not there.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for result.json and trace.json (Perfetto).")] = None,

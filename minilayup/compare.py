@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .engine import Threads, Virtual, train
 from .errors import ArgumentError, choose, number, positive_int
 from .methods.base import Method
+from .preflight import check_slow
 from .result import Result
 from .rules import Rule, Schedule
 from .run import Diverged
@@ -245,10 +246,4 @@ def _check_names(named: dict[str, Method], rule: Any, slow: Mapping[Any, float])
     if isinstance(rule, Mapping):
         for name in rule:
             choose("rule", name, named)
-    allowed = set().union(*(method.slowable() for method in named.values()))
-    for key in slow:
-        if isinstance(key, str):
-            choose("slow", key, sorted(name for name in allowed if isinstance(name, str)))
-        elif isinstance(key, bool) or key not in allowed:
-            workers = max(worker for worker in allowed if isinstance(worker, int))
-            raise ArgumentError(f"slow={key!r} is not a worker; there are workers 0 to {workers}")
+    check_slow(slow, set().union(*(method.slowable() for method in named.values())))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from .errors import ArgumentError, choose, number, positive_int
 from .evaluate import Evaluator
 from .methods.base import Method
 from .observe import RealObserver, VirtualObserver
-from .preflight import check_loss, check_model, check_rows
+from .preflight import check_devices, check_loss, check_model, check_rows, check_schedule, check_slow, check_type
 from .progress import bar
 from .replica import trainable
 from .result import Result, machine
@@ -93,7 +93,7 @@ def train(
         rule: how gradients change weights; default `rules.SGD(lr=0.05)`.
         schedule: samples seen -> factor on the learning rate; default constant.
         engine: "threads", "virtual", or an object with settings, such as ``Virtual(jitter=0)``.
-        devices: of the workers, in turn; default the CPU.
+        devices: where replicas and data lie, one for all workers for now; default the CPU.
         seed: of everything random: initial weights, order of the rows, peers, jitter, dropout.
         shuffle: False visits the rows in order.
         slow: {worker number or program group: factor}: these compute so many times slower.
@@ -111,15 +111,15 @@ def train(
         KeyboardInterrupt: Ctrl-C, when all threads have ended.
     """
     kind = _engine(engine)
-    places = _devices(devices, kind)
+    places = check_devices(devices, virtual=isinstance(kind, Virtual))
     rule = SGD() if rule is None else rule
     schedule = Constant() if schedule is None else schedule
-    _check_type("task", task, Task, "minilayup.tasks.fashion_mnist(), for example")
-    _check_type("method", method, Method, "minilayup.LayUp(workers=2), for example")
-    _check_type("rule", rule, Rule, "minilayup.rules.SGD(lr=0.05), for example")
-    _check_type("link", link, (Link, type(None)), "minilayup.Link(latency=0.1), for example")
-    _check_type("slow", slow, (Mapping, type(None)), "{worker or group: factor}, such as {0: 4.0}")
-    _check_schedule(schedule)
+    check_type("task", task, Task, "minilayup.tasks.fashion_mnist(), for example")
+    check_type("method", method, Method, "minilayup.LayUp(workers=2), for example")
+    check_type("rule", rule, Rule, "minilayup.rules.SGD(lr=0.05), for example")
+    check_type("link", link, (Link, type(None)), "minilayup.Link(latency=0.1), for example")
+    check_type("slow", slow, (Mapping, type(None)), "{worker or group: factor}, such as {0: 4.0}")
+    check_schedule(schedule)
     budget = Budget(samples, seconds, target, positive_int("batch_size", batch_size))
     if task.accuracy and target is not None:
         number("target", target, 0, 1, open_low=True)
@@ -151,14 +151,13 @@ def train(
     check_loss(run.task, model, data)
     evaluator = Evaluator(run, _every(evaluate_every, budget, len(task.train)), on_the_fly=target is not None)
     with _seeded(seed):
-        _go(run, method, kind, dict(slow or {}), evaluator, data, progress)
+        _go(run, method, kind, slow or {}, evaluator, data, progress)
     settings = {
-        "lr": rule.lr, "samples": samples, "seconds": seconds, "target": target, "batch_size": batch_size,
-        "rule": repr(rule),
-        "schedule": repr(schedule), "engine": repr(kind), "devices": [str(place) for place in places], "seed": seed,
-        "shuffle": shuffle, "slow": {str(key): factor for key, factor in (slow or {}).items()}, "link": repr(link),
-        "micro_batches": micro_batches, "layers": layers,
-        "skew": task.skew, "machine": machine(),
+        "lr": rule.lr, "rule": repr(rule), "schedule": repr(schedule),
+        "samples": samples, "seconds": seconds, "target": target, "batch_size": batch_size, "seed": seed,
+        "engine": repr(kind), "devices": [str(place) for place in places], "link": repr(link),
+        "slow": {str(key): factor for key, factor in (slow or {}).items()}, "shuffle": shuffle, "skew": task.skew,
+        "micro_batches": micro_batches, "layers": layers, "machine": machine(),
     }  # fmt: skip
     return evaluator.result(method, settings)
 
@@ -167,7 +166,7 @@ def _go(
     run: Run,
     method: Method,
     kind: Threads | Virtual,
-    slow: dict[int | str, float],
+    slow: Mapping[Any, float],
     evaluator: Evaluator,
     data: Any,
     progress: bool,
@@ -177,8 +176,7 @@ def _go(
     if isinstance(kind, Threads):
         run.observer = RealObserver(run.clock, run.trace, factors, evaluator.note, run.written)
     else:
-        model, cut = run.task.model(), run.layers
-        costs = layer_costs(kind.cost, run.task, model, data, cut, kind.forward, kind.backward)
+        costs = layer_costs(kind.cost, run.task, run.model, data, run.layers, kind.forward, kind.backward)
         sources = [random.Random(f"program {index} of seed {run.seed}") for index in range(method.threads)]
         run.observer = VirtualObserver(
             run.clock, run.trace, factors, evaluator.note, run.written, costs, kind.jitter, kind.per, sources
@@ -203,15 +201,9 @@ def _go(
         shown.close()
 
 
-def _slowness(slow: dict[int | str, float], programs: list[Program]) -> list[float]:
+def _slowness(slow: Mapping[Any, float], programs: list[Program]) -> list[float]:
     """The factor of each program: that of its worker times that of its group."""
-    workers, groups = {p.worker for p in programs}, {p.group for p in programs}
-    for key, factor in slow.items():
-        number(f"slow[{key!r}]", factor, 1)
-        if isinstance(key, str):
-            choose("slow", key, sorted(groups))
-        elif isinstance(key, bool) or key not in workers:
-            raise ArgumentError(f"slow={key!r} is not a worker; there are workers 0 to {max(workers)}")
+    check_slow(slow, {key for program in programs for key in (program.worker, program.group)})
     return [float(slow.get(p.worker, 1.0)) * float(slow.get(p.group, 1.0)) for p in programs]
 
 
@@ -221,43 +213,6 @@ def _engine(engine: str | Threads | Virtual) -> Threads | Virtual:
     if not isinstance(engine, str):
         raise ArgumentError(f"engine={engine!r} is not known: give 'threads', 'virtual' or Virtual(jitter=0), say")
     return ENGINES[choose("engine", engine, ENGINES)]()
-
-
-def _devices(devices: Sequence[str] | None, kind: Threads | Virtual) -> list[torch.device]:
-    """Check that the devices are there."""
-    places = []
-    _check_type("devices", devices, (str, list, tuple, type(None)), "a list of names, such as ['cpu']")
-    for name in ["cpu"] if devices is None else [devices] if isinstance(devices, str) else devices:
-        try:
-            place = torch.device(name)
-            torch.empty(1, device=place)
-        except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-            reason = str(error).splitlines()[0]
-            raise ArgumentError(f"devices: {name!r} cannot be used on this machine ({reason}); 'cpu' can") from None
-        if isinstance(kind, Virtual) and place.type != "cpu":
-            raise ArgumentError(
-                f"devices: the virtual clock runs on CPU tensors, not on {name!r}; use engine='threads'"
-            )
-        if place.type == "meta":
-            raise ArgumentError("devices: 'meta' tensors have no numbers to train; use 'cpu'")
-        places.append(place)
-    if len(set(places)) > 1:
-        raise ArgumentError(f"devices={[str(p) for p in places]}: all workers share one device for now; give one")
-    if not places:
-        raise ArgumentError("devices=[] is empty: leave it out, or name at least one, such as 'cpu'")
-    return places
-
-
-def _check_type(what: str, given: object, wanted: Any, example: str) -> None:
-    if not isinstance(given, wanted):
-        kind = f"the class {given.__name__} itself" if isinstance(given, type) else f"a {type(given).__name__}"
-        raise ArgumentError(f"{what}={given!r} is {kind}; give {example}")
-
-
-def _check_schedule(schedule: Any) -> None:
-    """Refuse what does not turn a number of samples into a factor on the learning rate."""
-    _check_type("schedule", schedule, Callable, "a function of the samples seen, such as rules.Cosine(60_000)")
-    number("schedule(0)", schedule(0), 0)
 
 
 def _every(given: int | None, budget: Budget, rows: int) -> int:

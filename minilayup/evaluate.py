@@ -126,26 +126,25 @@ class Evaluator:
         return [[weight / total for weight, total in zip(row, totals)] for row in raw]
 
     def _evaluate(self, snapshot: Snapshot) -> Point:
-        replica, task = self._empty_replica(), self.run.task
-        mean = mean_layers(snapshot)
-        load(replica, mean, mean_buffers(snapshot))
+        replica, task = self._mean_model(snapshot), self.run.task
         score = score_worker0 = test_score(replica.module, task)
+        distances = [
+            sum(float((own[layer.index] - layer.flat).square().sum()) for own in snapshot.layers) / len(snapshot.layers)
+            for layer in replica.layers
+        ]
+        norms = [max(float(layer.flat.square().sum()), 1e-30) for layer in replica.layers]
         if len(snapshot.layers) > 1:
             load(replica, snapshot.layers[0], snapshot.buffers[0])
             score_worker0 = test_score(replica.module, task)
-        distances = [
-            sum(float((own[index] - layer).square().sum()) for own in snapshot.layers) / len(snapshot.layers)
-            for index, layer in enumerate(mean)
-        ]
-        norms = [max(float(layer.square().sum()), 1e-30) for layer in mean]
         drift_layers = tuple(distance / norm for distance, norm in zip(distances, norms))
         at = (snapshot.samples, snapshot.updates, snapshot.seconds, snapshot.loss)
         return Point(*at, score, score_worker0, sum(distances) / sum(norms), drift_layers)
 
-    def _empty_replica(self) -> Replica:
+    def _mean_model(self, snapshot: Snapshot) -> Replica:
         first = self.run.replicas[0]
-        device = first.layers[0].flat.device
-        return Replica(copy.deepcopy(first.module), layers=first.cut, device=device)
+        replica = Replica(copy.deepcopy(first.module), layers=first.cut, device=first.layers[0].flat.device)
+        load(replica, mean_layers(snapshot), mean_buffers(snapshot))
+        return replica
 
     def result(self, method: Method, settings: dict[str, Any]) -> Result:
         """Evaluate what is left, and put the result together.
@@ -162,8 +161,7 @@ class Evaluator:
             (self._snapshots or self.points).pop()
         self.points += [self._evaluate(snapshot) for snapshot in [*self._snapshots, last]]
         self._snapshots = []
-        model = self._empty_replica()
-        load(model, mean_layers(last), mean_buffers(last))
+        model = self._mean_model(last)
         bad = [layer.name for layer in model.layers if not bool(torch.isfinite(layer.flat).all())]
         if bad:
             raise Diverged(f"weights of layer '{bad[0]}' are not finite at the end: try a smaller learning rate")

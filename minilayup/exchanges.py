@@ -19,11 +19,12 @@ from .result import Result, machine
 from .rules import SGD
 from .run import Diverged
 from .table import Table
-from .tasks import fashion_mnist
+from .tasks import Task, fashion_mnist
 from .transport import Link
 
 GRID = (0.05, 0.1, 0.2)
 TUNING_SEED = 100
+BATCH = 32
 EVALUATIONS = 12  # of each run
 
 
@@ -64,16 +65,16 @@ def rules(workers: int) -> dict[str, Method]:
     }
 
 
-def run_one(method: Method, condition: Condition, lr: float, seed: int, samples: int) -> Result | None:
+def run_one(task: Task, method: Method, condition: Condition, lr: float, seed: int, samples: int) -> Result | None:
     """One virtual run; None if it diverged."""
     slow = {method.workers - 1: condition.slowest} if condition.slowest > 1 else {}
     link = Link(latency=condition.latency) if condition.latency else None
     try:
         return train(
-            fashion_mnist(model="cnn", skew=condition.skew),
+            task.skewed(condition.skew),
             method,
             samples=samples,
-            batch_size=32,
+            batch_size=BATCH,
             rule=SGD(lr=lr),
             engine=Virtual(),
             seed=seed,
@@ -87,11 +88,11 @@ def run_one(method: Method, condition: Condition, lr: float, seed: int, samples:
         return None
 
 
-def best_rate(method: Method, condition: Condition, samples: int) -> float:
+def best_rate(task: Task, method: Method, condition: Condition, samples: int) -> float:
     """The rate on the grid whose mean score along the curve is best, at the tuning seed."""
 
     def area(lr: float) -> float:
-        result = run_one(method, condition, lr, TUNING_SEED, samples)
+        result = run_one(task, method, condition, lr, TUNING_SEED, samples)
         return statistics.fmean(point.score for point in result.points) if result else 0.0
 
     return max(GRID, key=area)
@@ -107,17 +108,19 @@ def compare_exchanges(
     """
     positive_int("seeds", seeds), positive_int("workers", workers, at_least=2)
     positive_int("samples", samples, at_least=EVALUATIONS)
+    task = fashion_mnist(model="cnn")
+    never = 5 * samples / BATCH  # virtual seconds that a run which does not reach the target counts as
     stored: dict[str, dict[str, object]] = {}
     rows: list[list[str]] = []
     for name, method in rules(workers).items():
         row, stored[name], logs = [name], {}, []
         for condition in CONDITIONS:
-            lr = best_rate(method, condition, samples)
-            results = [run_one(method, condition, lr, seed, samples) for seed in range(seeds)]
+            lr = best_rate(task, method, condition, samples)
+            results = [run_one(task, method, condition, lr, seed, samples) for seed in range(seeds)]
             times = [r.to_target(condition.target) if r else math.inf for r in results]
             scores = [r.score if r else 0.0 for r in results]
             reached = statistics.fmean(times)
-            logs.append(math.log(min(reached, 5 * samples / 32)))
+            logs.append(math.log(min(reached, never)))
             text = f"{reached:,.0f}" if math.isfinite(reached) else "never"
             row.append(f"{text} ({statistics.fmean(scores):.0%})")
             finite = [t if math.isfinite(t) else None for t in times]
@@ -129,7 +132,7 @@ def compare_exchanges(
     notes = [
         f"Virtual seconds (a batch takes 3), {workers} workers, {samples:,} samples, latency 1, {seeds} seeds; in "
         f"brackets the final accuracy. Learning rates from {GRID} at seed {TUNING_SEED}. 'never' counts as "
-        f"{5 * samples / 32:,.0f} s in the mean."
+        f"{never:,.0f} s in the mean."
     ]
     settings = {"workers": workers, "samples": samples, "seeds": seeds, "grid": GRID, "machine": machine()}
     everything = {"settings": settings, "conditions": [asdict(c) for c in CONDITIONS], "rules": stored}

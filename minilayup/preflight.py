@@ -5,15 +5,67 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from .errors import ArgumentError
+from .errors import ArgumentError, choose, number
 from .tasks import Task
+
+
+def check_type(what: str, given: object, wanted: Any, example: str) -> None:
+    """Refuse what is of another type than ``wanted``; ``example`` says what to give."""
+    if not isinstance(given, wanted):
+        kind = f"the class {given.__name__} itself" if isinstance(given, type) else f"a {type(given).__name__}"
+        raise ArgumentError(f"{what}={given!r} is {kind}; give {example}")
+
+
+def check_schedule(schedule: Any) -> None:
+    """Refuse what does not turn a number of samples into a factor on the learning rate."""
+    check_type("schedule", schedule, Callable, "a function of the samples seen, such as rules.Cosine(60_000)")
+    number("schedule(0)", schedule(0), 0)
+
+
+def check_slow(slow: Mapping[Any, float], allowed: Set[int | str]) -> None:
+    """Refuse to slow down what is neither a worker nor a group of programs, and factors below 1."""
+    for key, factor in slow.items():
+        number(f"slow[{key!r}]", factor, 1)
+        if isinstance(key, str):
+            choose("slow", key, sorted(name for name in allowed if isinstance(name, str)))
+        elif isinstance(key, bool) or key not in allowed:
+            workers = max(worker for worker in allowed if isinstance(worker, int))
+            raise ArgumentError(f"slow={key!r} is not a worker; there are workers 0 to {workers}")
+
+
+def check_devices(devices: Sequence[str] | None, virtual: bool) -> list[torch.device]:
+    """The devices, if they are there and can be used (on the virtual clock: the CPU alone).
+
+    Raises: `ArgumentError`.
+    """
+    places = []
+    check_type("devices", devices, (str, list, tuple, type(None)), "a list of names, such as ['cpu']")
+    for name in ["cpu"] if devices is None else [devices] if isinstance(devices, str) else devices:
+        try:
+            place = torch.device(name)
+            torch.empty(1, device=place)
+        except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise ArgumentError(f"devices: {name!r} cannot be used on this machine ({reason}); 'cpu' can") from None
+        if virtual and place.type != "cpu":
+            raise ArgumentError(
+                f"devices: the virtual clock runs on CPU tensors, not on {name!r}; use engine='threads'"
+            )
+        if place.type == "meta":
+            raise ArgumentError("devices: 'meta' tensors have no numbers to train; use 'cpu'")
+        places.append(place)
+    if len(set(places)) > 1:
+        raise ArgumentError(f"devices={[str(p) for p in places]}: all workers share one device for now; give one")
+    if not places:
+        raise ArgumentError("devices=[] is empty: leave it out, or name at least one, such as 'cpu'")
+    return places
 
 
 def check_model(model: nn.Module) -> None:

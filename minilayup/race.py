@@ -111,7 +111,7 @@ def run_race(
     model: str = "cnn",
     samples: int = 16_000,
     seeds: int = 3,
-    engine: Threads | Virtual | None = None,
+    engine: str | Threads | Virtual = "threads",
     equal_rate: float | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Comparison]:
@@ -123,7 +123,6 @@ def run_race(
         progress: told what runs next, in words.
     """
     task = fashion_mnist(model=model)
-    engine = engine or Threads()
     methods = contestants(workers)
     for condition, slow in (("equal", {}), ("slowed", {workers - 1: SLOWDOWN})):
         if equal_rate is None:

@@ -38,6 +38,7 @@ class Run:
     Attributes:
         workers: how many there are.
         clock: what programs wait with.
+        model: with the initial weights; replicas are copies of it.
         samples, updates: trained so far.  A synchronous round is one update, elsewhere each batch is one.
     """
 
@@ -70,7 +71,7 @@ class Run:
         self.transport.exchange.begin(len(trace.layers), method.workers)
         self.all_reduce = AllReduce(clock, method.workers, link)
         self.writers = method.threads + 1  # one counter each, and one for whoever carries messages
-        self._model, self.layers, self._devices, self._micro_batches = model, layers, devices, micro_batches
+        self.model, self.layers, self._devices, self._micro_batches = model, layers, devices, micro_batches
         self.seed = seed
         self._randoms = [random.Random(f"worker {worker} of seed {seed}") for worker in range(self.workers)]
         self._streams = self._make_streams(shuffle)
@@ -131,7 +132,7 @@ class Run:
     def replica(self, worker: int = 0) -> Replica:
         """A replica with the run's initial weights, the same for all."""
         device = self._devices[worker % len(self._devices)]
-        replica = Replica(copy.deepcopy(self._model), worker, self.writers, self.layers, device)
+        replica = Replica(copy.deepcopy(self.model), worker, self.writers, self.layers, device)
         if self.transport.exchange.sends_steps:
             for layer in replica.layers:
                 layer.steps = torch.zeros_like(layer.flat)

@@ -311,7 +311,7 @@ def test_exchanges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = tasks.fashion_mnist("mlp")
     (x, y), (test_x, test_y) = made.train.source, made.test.source
     small = tasks.Task(made.model, (x[:512], y[:512]), (test_x[:64], test_y[:64]), made.loss, made.accuracy)
-    monkeypatch.setattr(exchanges, "fashion_mnist", lambda model, skew: small.skewed(skew))
+    monkeypatch.setattr(exchanges, "fashion_mnist", lambda model: small)
     monkeypatch.setattr(exchanges, "GRID", (0.1,))
     conditions = exchanges.CONDITIONS
     monkeypatch.setattr(exchanges, "CONDITIONS", (conditions[0], conditions[3]))
