@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,37 @@ class Virtual:
         choose("per", self.per, ("batch", "layer"))
 
 
+class Watch:
+    """A run that goes on, as seen from outside: how far it is, and a way to end it."""
+
+    def __init__(self, run: Run, evaluator: Evaluator) -> None:
+        self._run, self._evaluator, self._before = run, evaluator, (0.0, 0)
+
+    @property
+    def samples(self) -> int:
+        """Trained so far."""
+        return self._run.samples
+
+    @property
+    def seconds(self) -> float:
+        """The clock's, since the run began."""
+        return self._run.clock.now()
+
+    def loss(self) -> float | None:
+        """Mean training loss of the batches since this was last asked; None if there was none."""
+        total, batches = self._evaluator.trained()
+        new, self._before = (total - self._before[0], batches - self._before[1]), (total, batches)
+        return new[0] / new[1] if new[1] else None
+
+    def staleness(self) -> Counter[int]:
+        """How many writes had which staleness so far."""
+        return self._run.trace.staleness()
+
+    def stop(self) -> None:
+        """End the run in good order: no more batches are begun, and `train` returns what there is."""
+        self._run.budget.close()
+
+
 ENGINES: dict[str, type[Threads] | type[Virtual]] = {"threads": Threads, "virtual": Virtual}
 
 
@@ -83,6 +115,7 @@ def train(
     micro_batches: int = 1,
     layers: str | list[str] = "module",
     progress: bool = True,
+    watch: Callable[[Watch], None] | None = None,
 ) -> Result:
     """Train a task with a method until the first of the given budgets is spent.
 
@@ -103,6 +136,7 @@ def train(
         micro_batches: equal parts in which a batch is computed before it is written.
         layers: how a model is cut into layers: "module", "parameter", or a list of names of blocks.
         progress: show a bar on a terminal.
+        watch: called about ten times a second, from the calling thread, with a `Watch` on the run.
 
     Raises:
         ArgumentError: before anything starts, for what cannot work.
@@ -151,7 +185,7 @@ def train(
     check_loss(run.task, model, data)
     evaluator = Evaluator(run, _every(evaluate_every, budget, len(task.train)), on_the_fly=target is not None)
     with _seeded(seed):
-        _go(run, method, kind, slow or {}, evaluator, data, progress)
+        _go(run, method, kind, slow or {}, evaluator, data, progress, watch)
     settings = {
         "lr": rule.lr, "rule": repr(rule), "schedule": repr(schedule),
         "samples": samples, "seconds": seconds, "target": target, "batch_size": batch_size, "seed": seed,
@@ -170,6 +204,7 @@ def _go(
     evaluator: Evaluator,
     data: Any,
     progress: bool,
+    watch: Callable[[Watch], None] | None,
 ) -> None:
     """Let the method's programs run to their end."""
     factors: list[float] = [1.0] * method.threads
@@ -190,8 +225,15 @@ def _go(
     evaluator.take()
     threads = torch.get_num_threads()
     shown = bar(run.budget.samples, "samples", method.name, progress)
+    watched = Watch(run, evaluator)
+
+    def tick() -> None:
+        shown.update(run.samples - shown.n)
+        if watch is not None:
+            watch(watched)
+
     try:
-        run.clock.run(programs, tick=lambda: shown.update(run.samples - shown.n))
+        run.clock.run(programs, tick)
     except ProgramError as error:
         if isinstance(error.__cause__, Diverged):
             raise error.__cause__ from None

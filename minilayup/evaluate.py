@@ -67,6 +67,10 @@ class Evaluator:
         if not math.isfinite(view.value):
             raise Diverged(self._diagnosis(view))
 
+    def trained(self) -> tuple[float, int]:
+        """Sum of the training losses so far, and of how many batches."""
+        return sum(self._losses), sum(self._batches)
+
     def _diagnosis(self, view: View) -> str:
         assert view.batch is not None
         lr = self.run.rule.lr * self.run.schedule(view.batch.samples)
@@ -104,7 +108,7 @@ class Evaluator:
 
     def _snapshot(self) -> Snapshot:
         run, replicas = self.run, self.run.replicas
-        losses, batches = sum(self._losses), sum(self._batches)
+        losses, batches = self.trained()
         new = batches - self._before[1]
         loss = (losses - self._before[0]) / new if new else math.nan
         self._before = losses, batches

@@ -86,7 +86,7 @@ class Trace:
         for program in self._staleness:
             for index, histogram in enumerate(program):
                 if layer in (None, index):
-                    total.update(histogram)
+                    total.update(dict(histogram))  # a copy in one go: its thread may be counting
         return total
 
     def mean_staleness(self, layer: int | None = None) -> float:

@@ -192,7 +192,7 @@ class Figure(ABC):
 
     def svg(self) -> str:
         """The picture as inline SVG, named by `text`."""
-        with matplotlib.rc_context(picture.STYLE):
+        with picture.DRAWING, matplotlib.rc_context(picture.STYLE):
             if self._canvas is None:
                 self._make()
             assert self._canvas is not None

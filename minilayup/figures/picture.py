@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,10 @@ COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F"]
 MARKERS = ["o", "s", "^", "D", "v"]
 DASHES: list[Any] = ["-", "--", "-.", ":", (0, (5, 1))]
 HATCHES = ["///", "", "...", "\\\\\\", "xxx"]
+
+DRAWING = (
+    threading.RLock()
+)  # matplotlib's settings are one for all threads, and a live run draws from a thread of its own
 
 BACKGROUNDS = {"light": "#ffffff", "dark": "#111111"}  # behind an output in JupyterLab's two themes
 
@@ -57,7 +62,7 @@ def render(figure: Canvas, label: str, prefix: str = "m") -> str:
         prefix: put before every id, so that two pictures on one page do not take each other's clip paths.
     """
     buffer = io.StringIO()
-    with matplotlib.rc_context(STYLE):
+    with DRAWING, matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
