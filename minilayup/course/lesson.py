@@ -120,17 +120,17 @@ def open(number: str, seed: int = 0) -> Lesson:
 
 
 def stored(name: str) -> dict[str, Any]:
-    """A file of ``data/results/``, by its name without ".json"."""
-    from importlib.resources import files
+    """A file of ``data/results/``, by its name without ".json".
 
-    path = Path(__file__).parents[2] / "data" / "results" / f"{name}.json"
-    text = (
-        path.read_text("utf-8")
-        if path.exists()
-        else files("minilayup._data").joinpath(f"results/{name}.json").read_text("utf-8")
-    )
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
+    Raises: FileNotFoundError where there is none.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package.parent / "data", package / "_data"):  # in a checkout; in an installed wheel
+        path = folder / "results" / f"{name}.json"
+        if path.exists():
+            loaded: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            return loaded
+    raise FileNotFoundError(f"data/results/{name}.json is not there; scripts in bench/lessons/ write such files")
 
 
 def alone() -> None:

@@ -48,7 +48,7 @@ COMMENT = re.compile(r"<!-- =.*?-->")
 def fill(text: str) -> str:
     """The text with each number that names its source, ``2.4<!-- =lesson01 cnn.beta .1f -->``, written anew.
 
-    Raises: KeyError, IndexError or ValueError for a source that is not there.
+    Raises: FileNotFoundError, KeyError, IndexError, ValueError or TypeError for a source that is not there.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -132,6 +132,6 @@ def _cell_faults(cell: dict[str, Any]) -> list[str]:
     try:
         if fill(text) != text:
             found.append("a number differs from the stored one: run make figures")
-    except (KeyError, IndexError, ValueError, TypeError) as error:
+    except (KeyError, IndexError, ValueError, TypeError, OSError) as error:
         found.append(f"a number's source is not there: {error!r}")
     return found

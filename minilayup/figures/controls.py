@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ArgumentError, choose, number, positive_int
 
 WRAP = {"display": "flex", "flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 1.5rem"}
+SIDE_BY_SIDE = {"display": "flex", "flex_flow": "row wrap", "align_items": "center", "max_width": "100%"}
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Number:
         slider.add_class("minilayup-slider")  # named after its box by `NAMES` in figure.py
         w.jslink((slider, "value"), (box, "value"))
         box.observe(lambda change: changed(change.new), "value")
-        return [w.Box([box, slider], layout={"align_items": "center"}), box]
+        return [w.Box([box, slider], layout=SIDE_BY_SIDE), box]
 
 
 @dataclass

@@ -33,14 +33,34 @@ from .controls import WRAP, Choice, Control, Number
 
 Data = dict[str, Any]
 
-# Sliders of ipywidgets have no accessible name.  This gives each the name of the box beside it, when it appears.
+STRIP = 0.75  # inches below the picture, for the prediction and the outcome
+
+# What ipywidgets and JupyterLab leave undone, done whenever something new is on the page: a slider gets the name of the
+# box beside it, and a list keeps its arrow keys, with which JupyterLab would go to another cell.
 NAMES = """
-const name = () => document.querySelectorAll('.minilayup-slider').forEach(slider => {
-  const label = slider.parentElement.querySelector('label'), handle = slider.querySelector('[role=slider]');
-  if (label && handle) handle.setAttribute('aria-label', label.textContent + ', slider');
-});
-name(); [100, 500, 1500, 4000].forEach(wait => setTimeout(name, wait));
+if (!window.minilayupNames) {
+  const name = () => {
+    document.querySelectorAll('.minilayup-slider').forEach(slider => {
+      const label = slider.parentElement?.querySelector('label'), handle = slider.querySelector('[role=slider]');
+      if (label && handle) handle.setAttribute('aria-label', label.textContent + ', slider');
+    });
+    document.querySelectorAll('.minilayup-figure select').forEach(list => {
+      list.setAttribute('data-lm-suppress-shortcuts', 'true');
+    });
+  };
+  name();
+  window.minilayupNames = new MutationObserver(name);
+  window.minilayupNames.observe(document.body, {childList: true, subtree: true});
+}
 """
+
+# In a narrow window (400 % zoom) a label and its control go on two lines, and nothing is cut off.
+NARROW = """<style>
+.minilayup-figure .widget-inline-hbox { flex-wrap: wrap; flex-shrink: 1; height: auto; max-width: 100%; }
+.minilayup-figure .widget-label { white-space: normal; height: auto; }
+.minilayup-figure .widget-inline-hbox > * { flex-basis: auto; max-width: 100%; min-width: 0; }
+.minilayup-figure .widget-html-content { overflow-wrap: anywhere; }
+</style>"""
 
 
 def _dense(value: Any) -> str:
@@ -198,7 +218,8 @@ class Figure(ABC):
             assert self._canvas is not None
             self.update(self.data())
             self._strip()
-        return picture.render(self._canvas, f"{self.title}. {self.text()}", prefix=type(self).__name__)
+        upper = 1.0 if self.predicted is not None else self.size[1] / (self.size[1] + STRIP)
+        return picture.render(self._canvas, f"{self.title}. {self.text()}", type(self).__name__, upper)
 
     def static(self) -> str:
         """The picture for places without a kernel: an HTML ``<figure>``."""
@@ -212,14 +233,14 @@ class Figure(ABC):
 
     def _make(self) -> None:
         width, height = self.size
-        self._canvas = picture.canvas(width, height + 0.6)
-        parts: Any = self._canvas.subfigures(2, 1, height_ratios=[height, 0.6])
+        self._canvas = picture.canvas(width, height + STRIP)
+        parts: Any = self._canvas.subfigures(2, 1, height_ratios=[height, STRIP])
         upper, lower = parts
         self.draw(upper)
-        axes = self._strip_axes = lower.add_axes((0.2, 0.45, 0.75, 0.25))
+        axes = self._strip_axes = lower.add_axes((0.2, 0.62, 0.75, 0.25))
         axes.spines["left"].set_visible(False)
         axes.set_yticks([])
-        lower.text(0.01, 0.5, "your prediction ▼\noutcome ●", fontsize=9, va="center")
+        lower.text(0.01, 0.6, "your prediction ▼\noutcome ●", fontsize=9, va="center")
         answer = self.prediction.answer
         if isinstance(answer, Number):
             axes.set_xlim(answer.low, answer.high)
@@ -227,6 +248,7 @@ class Figure(ABC):
             axes.set_xlim(-0.5, len(answer.options) - 0.5)
             axes.set_xticks(range(len(answer.options)), answer.options)
         axes.set_ylim(0, 1)
+        axes.set_xlabel(f"{answer.label}{f', {answer.unit}' if isinstance(answer, Number) and answer.unit else ''}")
         self._you = axes.plot([], [], "v", color=picture.COLOURS[1], markersize=9, clip_on=False)[0]
         self._true = axes.plot([], [], "o", color=picture.COLOURS[0], markersize=7, clip_on=False)[0]
         self._strip_figure = lower
@@ -258,7 +280,7 @@ class Figure(ABC):
         import ipywidgets as w
 
         shown, words = w.HTML(), w.HTML()
-        line = w.Text(description="State", tooltip="Copy it, or paste one here", layout={"width": "100%"})
+        line = w.Text(description="State", tooltip="Copy it, or paste one here", layout={"flex": "1 1 12rem"})
         line.continuous_update = False
         boxes: dict[str, Any] = {}
         rows: list[Any] = []
@@ -307,13 +329,13 @@ class Figure(ABC):
             follow()
 
         reset.on_click(restart)
-        body = w.VBox([w.Box(rows, layout=WRAP), shown, words, w.Box([reset, line], layout={"display": "flex"})])
+        body = w.VBox([w.Box(rows, layout=WRAP), shown, words, w.Box([reset, line], layout=WRAP)])
         if self.predicted is None:
             body.layout.display = "none"
         else:
             show()
         ask = self._ask(body, follow)
-        whole = w.VBox([w.HTML(f"<b>{html.escape(self.title)}</b>"), ask, body])
+        whole = w.VBox([w.HTML(f"<b>{html.escape(self.title)}</b>{NARROW}"), ask, body])
         whole.add_class("minilayup-figure")
         return whole
 

@@ -55,11 +55,12 @@ def canvas(width: float = 7.2, height: float = 3.6) -> Canvas:
     return Canvas(figsize=(width, height))
 
 
-def render(figure: Canvas, label: str, prefix: str = "m") -> str:
+def render(figure: Canvas, label: str, prefix: str = "m", upper: float = 1.0) -> str:
     """The picture as inline SVG, named ``label``, in the page's text colour.
 
     Args:
         prefix: put before every id, so that two pictures on one page do not take each other's clip paths.
+        upper: the share of its height that is shown, from the top.
     """
     buffer = io.StringIO()
     with DRAWING, matplotlib.rc_context(STYLE):
@@ -68,6 +69,9 @@ def render(figure: Canvas, label: str, prefix: str = "m") -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{prefix}-", svg).replace(INK, "currentColor")
     svg = re.sub(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"', r"\1", svg, count=1)
+    svg = re.sub(
+        r'viewBox="0 0 ([\d.]+) ([\d.]+)"', lambda m: f'viewBox="0 0 {m[1]} {float(m[2]) * upper:g}"', svg, count=1
+    )
     width = figure.get_size_inches()[0] * 96
     named = html.escape(label, quote=True)
     look = f"display:block;width:100%;max-width:{width:.0f}px;height:auto"

@@ -15,12 +15,12 @@ from .controls import Number
 from .figure import Data, Figure, Prediction
 
 METHODS: list[Method] = [SyncSGD(4), Hogwild(4), LayUp(4)]
-SECONDS = 30.0  # virtual; a worker's forward pass takes 1, its backward pass 2, so 10 batches at full speed
+SECONDS = 60.0  # virtual; a worker's forward pass takes 1, its backward pass 2, so 20 batches at full speed
 BATCH = 50
 
 
 class RaceInSmall(Figure):
-    """Samples trained, and accuracy, in 30 virtual seconds on 4 workers, of which one is slower."""
+    """Samples trained, and accuracy, in 60 virtual seconds on 4 workers, of which one is slower."""
 
     title = "A race in which you slow one worker down"
     finding = "One slow worker stops everyone, unless nobody waits."
@@ -30,7 +30,7 @@ class RaceInSmall(Figure):
         super().__init__(
             {"factor": Number("Worker 0 is slower", 1, 10, 1, 4, "times")},
             Prediction(
-                "Four workers train together for 30 virtual seconds, and worker 0 is 10 times slower than the others. "
+                "Four workers train together for 60 virtual seconds, and worker 0 is 10 times slower than the others. "
                 "In synchronous SGD all wait for each other before each update. How much of its work does it still "
                 "do, in per cent of what it does with four equal workers?",
                 Number("Synchronous SGD still does", 0, 100, 5, 75, "%"),
@@ -44,11 +44,11 @@ class RaceInSmall(Figure):
         self.prepare("factor")
 
     def model(self, *, factor: float) -> Data:
-        """Train each method for 30 virtual seconds: samples, accuracy, and the share of the work that is left."""
+        """Train each method for 60 virtual seconds: samples, accuracy, and the share of the work that is left."""
         runs = [
             train(
                 self._task, method, seconds=SECONDS, batch_size=BATCH, rule=rules.SGD(lr=0.1),
-                engine=Virtual(jitter=0), slow={0: factor}, trace=False, progress=False,
+                engine=Virtual(jitter=0), slow={0: factor}, trace=False, progress=False, evaluate_every=1_000_000,
             )
             for method in METHODS
         ]  # fmt: skip
@@ -63,13 +63,14 @@ class RaceInSmall(Figure):
 
     def draw(self, canvas: SubFigure) -> None:
         """Two rows of bars: work done, accuracy reached."""
-        left, right = canvas.subplots(1, 2, sharey=True, gridspec_kw={"left": 0.13, "right": 0.97, "bottom": 0.2})
+        left, right = canvas.subplots(1, 2, sharey=True, gridspec_kw={"left": 0.13, "right": 0.98, "bottom": 0.2})
         self._work = picture.Bars(left, 0)
+        self._full = picture.Bars(left, 4, hollow=True)
         self._score = picture.Bars(right, 2)
-        self._full = left.plot([], [], "|", color=picture.COLOURS[1], markersize=28, markeredgewidth=2.5)[0]
         self._words: list[Any] = [[axes.text(0, 0, "", va="center") for _ in METHODS] for axes in (left, right)]
-        left.set(title="Samples trained  (orange: with equal workers)", xlabel="samples", xlim=(0, 2700))
-        right.set(title="Accuracy of the mean model", xlabel="%", xlim=(0, 100), ylim=(2.6, -0.6))
+        self._left = left
+        left.set(xlabel="samples; frame: with four equal workers", xlim=(0, 5000))
+        right.set(title="Accuracy it leads to", xlabel="% of the test pictures", xlim=(0, 100), ylim=(2.6, -0.6))
         left.set_yticks(range(3), [method.name for method in METHODS])
         right.tick_params(left=False)
 
@@ -77,18 +78,19 @@ class RaceInSmall(Figure):
         """Move the bars."""
         rows = range(3)
         percent = [100 * value for value in data["accuracy"]]
+        self._left.set_title(f"Work done, one worker {self.controls['factor'].value:g} times slower")
         self._work.set(rows, [0] * 3, data["samples"])
+        self._full.set(rows, data["samples"], self._equal)
         self._score.set(rows, [0] * 3, percent)
-        self._full.set_data(self._equal, rows)
         for k in rows:
-            self._words[0][k].set(position=(data["samples"][k] + 60, k), text=f"{data['samples'][k]:,}")
-            self._words[1][k].set(position=(percent[k] + 2, k), text=f"{percent[k]:.0f}")
+            self._words[0][k].set(position=(4080, k), text=f"{data['kept'][k]:.0%}")
+            self._words[1][k].set(position=(percent[k] + 2, k), text=f"{percent[k]:.0f} %")
 
     def read(self, data: Data) -> str:
         """The shares of work that are left."""
         parts = ", ".join(f"{name} {kept:.0%}" for name, kept in zip(data["methods"], data["kept"]))
         factor = self.controls["factor"].value
-        return f"With worker 0 slower {factor:g} times, this much of the work is still done: {parts}."
+        return f"With worker 0 {factor:g} times slower, this much of the work is still done: {parts}."
 
     def table(self) -> Table:
         """Samples, share and accuracy, a row for each method."""
