@@ -21,6 +21,7 @@ import torch
 from . import rules
 from .budget import Batch, Budget
 from .clocks import RealClock, VirtualClock
+from .course.lesson import LESSONS
 from .errors import choose, positive_int
 from .evaluate import Evaluator
 from .methods import SGD, LayUp, Method
@@ -220,10 +221,28 @@ def imports(pairs: int, tiny: bool = False) -> Figure:
     return Figure.of("import", "processor time: import minilayup / import torch", found, 1.10)
 
 
+def lesson_figure(lesson: str, pairs: int, tiny: bool = False) -> Figure:
+    """From a control to the picture, everything computed anew: absolute, in ms, by processor time."""
+    from .figures import FIGURES as shown_in  # here, because only this figure needs matplotlib
+
+    shown, found = shown_in[lesson](), list[float]()
+    name, control = next(iter(shown.controls.items()))
+    for _ in range(1 if tiny else max(1, pairs // 5)):
+        for value in control.samples[: 1 if tiny else None]:
+            shown.forget()
+            start = time.process_time()
+            shown.set(**{name: value})
+            shown.svg()
+            found.append(1e3 * (time.process_time() - start))
+    what = f"ms from control to picture, {type(shown).__name__}{', a virtual run redone' * shown.trains} (absolute)"
+    return Figure.of(f"picture-{lesson}", what, found, 500.0 if shown.trains else 60.0)
+
+
 FIGURES: dict[str, Callable[[int, bool], Figure]] = {
     **{f"step-{model}": partial(step, model) for model in SIZES},
     **{f"layup-{model}": partial(layup, model) for model in SIZES},
     "trace": trace, "virtual-rate": virtual_rate, "virtual-scale": virtual_scale, "import": imports,
+    **{f"picture-{lesson}": partial(lesson_figure, lesson) for lesson in LESSONS},
 }  # fmt: skip
 
 

@@ -93,10 +93,12 @@ class Figure(ABC):
         finding: the aha that the picture shows, in one sentence; its caption and file's alt text begin with it.
         controls: {name: control}.
         prediction: what is asked first.
+        trains: whether the model trains something on the virtual clock.
     """
 
     title: ClassVar[str]
     finding: ClassVar[str]
+    trains: ClassVar[bool] = False
     size: ClassVar[tuple[float, float]] = (7.2, 3.6)  # inches, without the strip of the prediction
 
     def __init__(self, controls: dict[str, Control], prediction: Prediction) -> None:
@@ -192,6 +194,10 @@ class Figure(ABC):
             ]
         for value in values:
             self._data({**self.settings, name: control.allow(name, value)})
+
+    def forget(self) -> None:
+        """Compute everything anew from here on."""
+        self._cache.clear()
 
     def data(self) -> Data:
         """The numbers that are drawn now."""

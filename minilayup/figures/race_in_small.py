@@ -24,6 +24,7 @@ class RaceInSmall(Figure):
 
     title = "A race in which you slow one worker down"
     finding = "One slow worker stops everyone, unless nobody waits."
+    trains = True
     size = (7.2, 3.2)
 
     def __init__(self) -> None:
