@@ -21,20 +21,23 @@ class Hogwild(Method):
     Args:
         workers: threads over the one replica.
         update: "block" writes the whole model after the backward pass (the paper); "layer" each layer during it.
+        weights: "live": the backward pass uses the weights as they are then; "stashed": as its forward pass read them.
     """
 
     workers: int = 2
     update: str = "block"
+    weights: str = "live"
 
     def __post_init__(self) -> None:
         positive_int("workers", self.workers)
         choose("update", self.update, ("layer", "block"))
+        choose("weights", self.weights, ("live", "stashed"))
 
     def programs(self, run: Run) -> list[Program]:
         x = run.replica()
 
         def worker(i: int) -> None:
-            view = run.view(x, run.write, self.update)
+            view = run.view(x, run.write, self.update, self.weights)
             for batch in run.batches(i):
                 loss = view.forward(batch)
                 view.backward(loss)
