@@ -10,11 +10,11 @@ VENV := .venv
 PY   := $(VENV)/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help race lab test lint bench clean environment
+.PHONY: help race lab test test-browser lint figures results bench clean environment
 .NOTPARALLEL:
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 race: $(VENV)/.run ## the methods side by side on real data: a table and report.html
 	@$(PY) -m minilayup race $(ARGS)
@@ -25,10 +25,19 @@ lab: $(VENV)/.lab ## the notebooks, in JupyterLab
 test: $(VENV)/.dev ## the tests
 	@$(PY) -m pytest $(ARGS)
 
+test-browser: $(VENV)/.browser ## the notebooks in a real JupyterLab; needs Chromium (on Debian: apt install chromium)
+	@$(PY) -m pytest -m browser -rs tests/browser $(ARGS)
+
 lint: $(VENV)/.dev ## style, layout and types
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+
+figures: $(VENV)/.lab ## each lesson's static picture, and the stored numbers in its prose
+	@$(PY) bench/figures.py
+
+results: $(VENV)/.lab ## measure again what the lessons say (about an hour)
+	@for lesson in bench/lessons/lesson_*.py; do $(PY) $$lesson || exit 1; done
 
 bench: $(VENV)/.run ## the performance figures
 	@$(PY) -m minilayup bench $(ARGS)
@@ -50,6 +59,10 @@ $(VENV)/.lab: pyproject.toml
 $(VENV)/.dev: pyproject.toml
 	$(call install,.[dev])
 	@touch $(VENV)/.run $(VENV)/.lab $(VENV)/.dev
+
+$(VENV)/.browser: pyproject.toml
+	$(call install,.[browser])
+	@touch $(VENV)/.run $(VENV)/.lab $(VENV)/.dev $(VENV)/.browser
 
 # pip takes a package for installed even if it was stopped in the middle of it. So .unfinished stands in the environment
 # while pip works, and an environment in which it still stands is made anew.

@@ -1,6 +1,6 @@
-"""Draw each lesson's static picture anew, and write the stored numbers into the notebooks' prose: `make figures`.
+"""Draw each lesson's static picture anew, and write its alt text and the stored numbers into the notebooks.
 
-python bench/figures.py        writes notebooks/figures/*.svg and notebooks/*.ipynb
+`make figures`, or python bench/figures.py: writes notebooks/figures/*.svg and notebooks/*.ipynb
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 def main() -> None:
     for number, name in LESSONS.items():
-        if number in FIGURES:
-            print("drew", FIGURES[number]().save(NOTEBOOKS / "figures" / f"{number}_{name}.svg").name)
-        notebook = NOTEBOOKS / f"{number}_{name}.ipynb"
-        if notebook.exists() and refresh(notebook):
-            print("wrote new numbers into", notebook.name)
+        figure = FIGURES[number]()
+        figure.save(NOTEBOOKS / "figures" / f"{number}_{name}.svg")
+        changed = refresh(NOTEBOOKS / f"{number}_{name}.ipynb", alt=f"{figure.finding} {figure.text()}")
+        print(f"{number}: picture drawn{', notebook changed' * changed}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -225,7 +226,8 @@ def lesson_figure(lesson: str, pairs: int, tiny: bool = False) -> Figure:
     """From a control to the picture, everything computed anew: absolute, in ms, by processor time."""
     from .figures import FIGURES as shown_in  # here, because only this figure needs matplotlib
 
-    shown, found = shown_in[lesson](), list[float]()
+    make: Callable[[], Any] = shown_in[lesson]  # each has its own arguments, all optional
+    shown, found = make(), list[float]()
     name, control = next(iter(shown.controls.items()))
     for _ in range(1 if tiny else max(1, pairs // 5)):
         for value in control.samples[: 1 if tiny else None]:

@@ -184,8 +184,6 @@ def train(
     check_rows(run.task)
     check_loss(run.task, model, data)
     evaluator = Evaluator(run, _every(evaluate_every, budget, len(task.train)), on_the_fly=target is not None)
-    with _seeded(seed):
-        _go(run, method, kind, slow or {}, evaluator, data, progress, watch)
     settings = {
         "lr": rule.lr, "rule": repr(rule), "schedule": repr(schedule),
         "samples": samples, "seconds": seconds, "target": target, "batch_size": batch_size, "seed": seed,
@@ -193,7 +191,10 @@ def train(
         "slow": {str(key): factor for key, factor in (slow or {}).items()}, "shuffle": shuffle, "skew": task.skew,
         "micro_batches": micro_batches, "layers": layers, "machine": machine(),
     }  # fmt: skip
-    return evaluator.result(method, settings)
+    # a virtual run computes with one thread throughout: the same bits, whatever number the caller has set
+    with _seeded(seed), _threads(1 if isinstance(kind, Virtual) else torch.get_num_threads()):
+        _go(run, method, kind, slow or {}, evaluator, data, progress, watch)
+        return evaluator.result(method, settings)
 
 
 def _go(
@@ -223,7 +224,6 @@ def _go(
     run.trace.programs = programs
     run.crossed = evaluator.crossed
     evaluator.take()
-    threads = torch.get_num_threads()
     shown = bar(run.budget.samples, "samples", method.name, progress)
     watched = Watch(run, evaluator)
 
@@ -233,13 +233,13 @@ def _go(
             watch(watched)
 
     try:
-        run.clock.run(programs, tick)
+        with _threads(torch.get_num_threads()):
+            run.clock.run(programs, tick)
     except ProgramError as error:
         if isinstance(error.__cause__, Diverged):
             raise error.__cause__ from None
         raise
     finally:
-        torch.set_num_threads(threads)
         shown.close()
 
 
@@ -270,3 +270,14 @@ def _seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Torch uses ``count`` threads for one operation inside, and as many as before outside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

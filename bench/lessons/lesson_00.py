@@ -11,17 +11,17 @@ import sys
 from pathlib import Path
 
 import minilayup as lu
-from minilayup.figures.race_in_small import BATCH, METHODS, SECONDS
+from minilayup.figures.race_in_small import BATCH, METHODS, SECONDS, small_task
 from minilayup.result import machine
 
 
 def main(quick: bool) -> None:
-    task, seeds = lu.tasks.fashion_mnist("mlp"), range(1 if quick else 3)
+    task, seeds = small_task(), range(1 if quick else 3)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for factor in (1, 4, 10):
         for method in METHODS:
             runs = [
-                lu.train(task, method, seconds=SECONDS, batch_size=BATCH, rule=lu.rules.SGD(lr=0.1), seed=seed,
+                lu.train(task, method, seconds=SECONDS - 0.5, batch_size=BATCH, rule=lu.rules.SGD(lr=0.1), seed=seed,
                          engine=lu.Virtual(jitter=0), slow={0: float(factor)}, trace=False, progress=False)
                 for seed in seeds
             ]  # fmt: skip

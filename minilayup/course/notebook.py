@@ -40,7 +40,7 @@ SECTIONS = [  # (id, kind, how it begins or what it contains)
 ]
 
 NUMBER = re.compile(
-    r"(?P<shown>[-−+]?\d[\d.,]*(?:e[-+]?\d+)?(?P<percent> ?%)?)<!-- =(?P<file>\w+) (?P<path>\S+) (?P<form>\S+) -->"
+    r"(?P<shown>[-−+]?\d[\d.,]*(?:e[-−+]?\d+)?(?P<percent> ?%)?)<!-- =(?P<file>\w+) (?P<path>\S+) (?P<form>\S+) -->"
 )
 COMMENT = re.compile(r"<!-- =.*?-->")
 
@@ -61,13 +61,20 @@ def fill(text: str) -> str:
     return NUMBER.sub(value, text)
 
 
-def refresh(path: Path) -> bool:
-    """Write the stored numbers into a notebook's prose anew; whether anything has changed."""
+def refresh(path: Path, alt: str | None = None) -> bool:
+    """Write the stored numbers into a notebook's prose anew; whether anything has changed.
+
+    Args:
+        alt: the alt text of the static picture, which the figure itself says.
+    """
     notebook = json.loads(path.read_text("utf-8"))
     before = json.dumps(notebook)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
-            cell["source"] = fill(source(cell)).splitlines(keepends=True)
+            text = fill(source(cell))
+            if alt is not None:
+                text = re.sub(r"!\[[^\]]*\]\((figures/[^)]+)\)", lambda found: f"![{alt}]({found[1]})", text)
+            cell["source"] = text.splitlines(keepends=True)
     if json.dumps(notebook) == before:
         return False
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

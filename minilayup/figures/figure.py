@@ -18,7 +18,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,38 +28,11 @@ from matplotlib.figure import SubFigure
 from ..errors import ArgumentError, choose
 from ..table import Table
 from . import picture
-from .controls import WRAP, Choice, Control, Number
+from .controls import Choice, Control, Number
 
 Data = dict[str, Any]
 
 STRIP = 0.75  # inches below the picture, for the prediction and the outcome
-
-# What ipywidgets and JupyterLab leave undone, done whenever something new is on the page: a slider gets the name of the
-# box beside it, and a list keeps its arrow keys, with which JupyterLab would go to another cell.
-NAMES = """
-if (!window.minilayupNames) {
-  const name = () => {
-    document.querySelectorAll('.minilayup-slider').forEach(slider => {
-      const label = slider.parentElement?.querySelector('label'), handle = slider.querySelector('[role=slider]');
-      if (label && handle) handle.setAttribute('aria-label', label.textContent + ', slider');
-    });
-    document.querySelectorAll('.minilayup-figure select').forEach(list => {
-      list.setAttribute('data-lm-suppress-shortcuts', 'true');
-    });
-  };
-  name();
-  window.minilayupNames = new MutationObserver(name);
-  window.minilayupNames.observe(document.body, {childList: true, subtree: true});
-}
-"""
-
-# In a narrow window (400 % zoom) a label and its control go on two lines, and nothing is cut off.
-NARROW = """<style>
-.minilayup-figure .widget-inline-hbox { flex-wrap: wrap; flex-shrink: 1; height: auto; max-width: 100%; }
-.minilayup-figure .widget-label { white-space: normal; height: auto; }
-.minilayup-figure .widget-inline-hbox > * { flex-basis: auto; max-width: 100%; min-width: 0; }
-.minilayup-figure .widget-html-content { overflow-wrap: anywhere; }
-</style>"""
 
 
 def _dense(value: Any) -> str:
@@ -283,90 +255,11 @@ class Figure(ABC):
 
     def widget(self) -> Any:
         """The figure with its controls, as one ipywidget.  The picture appears when a prediction is committed."""
-        import ipywidgets as w
+        from .jupyter import Panel
 
-        shown, words = w.HTML(), w.HTML()
-        line = w.Text(description="State", tooltip="Copy it, or paste one here", layout={"flex": "1 1 12rem"})
-        line.continuous_update = False
-        boxes: dict[str, Any] = {}
-        rows: list[Any] = []
-        quiet = [False]  # while several controls are moved at once
-
-        def show() -> None:
-            shown.value = self.svg()
-            words.value = f'<div role="status" aria-live="polite">{html.escape(self.text())}</div>'
-            quiet[0], before = True, quiet[0]
-            line.value = self.state()
-            quiet[0] = before
-
-        def moved(name: str, value: Any) -> None:
-            if not quiet[0]:
-                self.set(**{name: value})
-                show()
-
-        for name, control in self.controls.items():
-            row, boxes[name] = control.widgets(partial(moved, name))
-            rows.append(row)
-
-        def follow() -> None:
-            """The boxes show what the figure is set to."""
-            quiet[0] = True
-            for name, box in boxes.items():
-                box.value = self.controls[name].value
-            quiet[0] = False
-            show()
-
-        def pasted(change: Any) -> None:
-            if quiet[0]:
-                return
-            try:
-                self.restore(change.new)
-            except ArgumentError as error:
-                words.value = f'<div role="alert">{html.escape(str(error))}</div>'
-            else:
-                follow()
-
-        line.observe(pasted, "value")
-        reset = w.Button(description="Reset", tooltip="All controls as at the beginning")
-
-        def restart(_: Any) -> None:
-            for control in self.controls.values():
-                control.value = control.start
-            follow()
-
-        reset.on_click(restart)
-        body = w.VBox([w.Box(rows, layout=WRAP), shown, words, w.Box([reset, line], layout=WRAP)])
-        if self.predicted is None:
-            body.layout.display = "none"
-        else:
-            show()
-        ask = self._ask(body, follow)
-        whole = w.VBox([w.HTML(f"<b>{html.escape(self.title)}</b>{NARROW}"), ask, body])
-        whole.add_class("minilayup-figure")
-        return whole
-
-    def _ask(self, body: Any, follow: Callable[[], None]) -> Any:
-        """The question, and the button that commits the answer and shows ``body``."""
-        import ipywidgets as w
-
-        question = w.HTML(f"<b>Predict first.</b> {html.escape(self.prediction.question)}")
-        held = [self.prediction.answer.value]
-
-        def answered(value: Any) -> None:
-            held[0] = value
-
-        row, _ = self.prediction.answer.widgets(answered)
-        commit = w.Button(description="Commit", button_style="primary", tooltip="Commit to this prediction")
-
-        def done(_: Any) -> None:
-            self.predict(held[0])
-            body.layout.display = ""
-            follow()
-
-        commit.on_click(done)
-        return w.VBox([question, w.Box([row, commit], layout=WRAP)])
+        return Panel(self).whole
 
     def _ipython_display_(self) -> None:
-        from IPython.display import Javascript, display
+        from .jupyter import show
 
-        display(self.widget(), Javascript(NAMES))  # type: ignore[no-untyped-call]
+        show(self.widget())

@@ -20,7 +20,7 @@ from ..methods import Method
 from ..result import Result
 from ..rules import SGD
 from ..tasks import Task
-from . import picture
+from . import jupyter, picture
 
 DRAW_EVERY = 0.5  # seconds: a picture takes the machine about 30 ms
 
@@ -163,7 +163,7 @@ class LiveRun:
         self._start_button.on_click(self._pressed)
         self._stop_button.on_click(lambda _: self._stop.set())
         self._progress = w.FloatProgress(min=0, max=self.seconds, description="Progress")
-        self._picture, self._words = w.HTML(), w.HTML()
+        self._picture, self._words = w.HTML(), jupyter.words()
         title = w.HTML(f"<b>Live run: {html.escape(str(self.method))}, {self.seconds:g} s at most</b>")
         buttons = w.HBox([self._start_button, self._stop_button, self._progress])
         self._box = w.VBox([title, buttons, self._picture, self._words])
@@ -188,7 +188,7 @@ class LiveRun:
         self._start_button.disabled, self._stop_button.disabled = running, not running
 
     def _say(self, words: str) -> None:
-        self._words.value = f'<div role="status" aria-live="polite">{html.escape(words)}</div>'
+        self._words.value = html.escape(words)
 
     def _draw(self, staleness: Mapping[int, int], label: str) -> str:
         left, right = self._axes
@@ -200,9 +200,7 @@ class LiveRun:
         return picture.render(self._canvas, f"Live run of {self.method}: {label}", prefix="live")
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        display(self._box)  # type: ignore[no-untyped-call]
+        jupyter.show(self._box)
 
 
 def _shell() -> Any:

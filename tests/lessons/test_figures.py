@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 import numpy as np
 import pytest
-from lessons import load
+from lessons import NOTEBOOKS, load
 
 from minilayup import ArgumentError
+from minilayup.course import notebook
 from minilayup.course.lesson import LESSONS
 from minilayup.figures import FIGURES, picture
 from minilayup.figures.controls import Number
@@ -131,8 +134,8 @@ def test_the_prediction_is_drawn_beside_the_outcome(figure):
 
 
 def test_it_can_be_shown_without_a_kernel(figure, tmp_path):
-    html = figure.static()
-    assert html.startswith("<figure>") and "<figcaption>" in html and 'role="img"' in html
+    page = figure.static()
+    assert page.startswith("<figure>") and "<figcaption>" in page and 'role="img"' in page
     path = figure.save(tmp_path / "picture.svg")
     text = path.read_text("utf-8")
     assert "currentColor" not in text and "#ffffff" in text
@@ -147,7 +150,7 @@ def test_its_widget_shows_the_picture_once_a_prediction_is_committed(figure):
     commit.click()
     assert body.layout.display == "" and figure.predicted is not None
     controls, shown, words, _ = body.children
-    assert "<svg" in shown.value and 'aria-live="polite"' in words.value
+    assert "<svg" in shown.value and html.unescape(words.value) == figure.text()
     name, control = next(iter(figure.controls.items()))
     said = words.value
     box = controls.children[0].children[0] if isinstance(control, Number) else controls.children[0]
@@ -174,3 +177,13 @@ def test_the_finding_of_the_lesson_holds(number):
     for line, holds in findings:
         figure.restore(line)
         assert holds(figure.data()), f"{figure.finding} does not hold at: {line}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_s_picture_is_this_figure_at_its_start(path):
+    """Its alt text is what the figure says; if not, run make figures."""
+    figure = FIGURES[path.name[:2]]()
+    title = notebook.source(json.loads(path.read_text("utf-8"))["cells"][0])
+    assert f"![{figure.finding} {figure.text()}](figures/{path.stem}.svg)" in title
+    drawn = (path.parent / "figures" / f"{path.stem}.svg").read_text("utf-8")
+    assert html.escape(figure.text()) in drawn

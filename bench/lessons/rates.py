@@ -1,7 +1,6 @@
-"""What lessons 4 and 7 show: critical learning rates, staleness, speed and memory, all on the virtual clock.
+"""What lessons 04 and 07 share: critical learning rates, staleness, speed and memory, all on the virtual clock.
 
-    python bench/lesson_rates.py --lesson all        (six minutes of a free core; writes data/results/lesson0?.json)
-    python bench/lesson_rates.py --lesson 04 --quick (a minute: one seed, fewer bisections; writes here, not there)
+lesson_04.py and lesson_07.py beside this file are the scripts.
 
 A critical learning rate is the largest one with which the network still reaches the target; see minilayup.critical.
 Jitter is strong (0.3 for each pass): workers begin in phase, and it carries them apart within five batches each, where
@@ -9,14 +8,10 @@ the default of 0.1 takes twenty, which for 16 workers is most of a run.
 The perceptron was chosen because its border is sharp: its rates differ by 10 % between seeds, the CNN's by more.
 """
 
-import argparse
 import json
 import re
 import statistics
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +20,10 @@ import torch
 import minilayup as lu
 from minilayup import theory
 from minilayup.critical import critical_rate
-from minilayup.models import mlp
 from minilayup.result import machine
 from minilayup.trace import Trace
 
-RESULTS = Path(__file__).parents[1] / "data" / "results"
+RESULTS = Path(__file__).parents[2] / "data" / "results"
 ENGINE = lu.Virtual(forward=1.0, backward=2.0, jitter=0.3)
 BATCH, SAMPLES, TARGET, LOW, HIGH = 32, 12_800, 0.5, 0.005, 1.28
 WORKERS = [1, 2, 4, 8, 16]
@@ -229,7 +223,7 @@ def lesson07(task: lu.Task, seeds: Sequence[int], steps: int, threads: Sequence[
                 "activation_kB": rounded(own["in_flight"] * size / 1e3),
                 "activation_kB_max": rounded(own["in_flight_max"] * size / 1e3),
             }
-            if name in ("hogwild_block", "hogwild_layer", "dasgd", "pdasgd"):
+            if not name.endswith("_slack1"):
                 curves[f"t{n}"][name] = [curve(task, method, seed) for seed in seeds[:3]]
             row = stored[f"t{n}"][name]
             print(f"07 t{n} {name}", *(f"{k} {row[k]}" for k in ("speed_up", "staleness", "staleness_max", "in_flight",
@@ -254,25 +248,3 @@ def write(path: Path, everything: Numbers) -> None:
     text = re.sub(r"\[[^][{}]*\]", lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text)
     path.write_text(text + "\n", encoding="utf-8")
     print("written", path, f"{len(text) / 1000:.0f} kB", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lesson", choices=["04", "07", "all"], default="all")
-    parser.add_argument("--quick", action="store_true", help="one seed, 4 bisections: to see that everything works")
-    parser.add_argument("--out", type=Path, help="folder; default data/results, with --quick the current one")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    task = replace(lu.tasks.fashion_mnist(), model=partial(mlp, width=64, hidden=2))
-    seeds, steps = ([0], 4) if given.quick else (list(range(8)), 7)
-    out = given.out or (Path() if given.quick else RESULTS)
-    for name, measure in (("04", lesson04), ("07", lesson07)):
-        if given.lesson in (name, "all"):
-            start = time.perf_counter()
-            everything = measure(task, seeds, steps)
-            print(f"lesson {name}: {time.perf_counter() - start:.0f} s")
-            write(out / f"lesson{name}.json", everything)
-
-
-if __name__ == "__main__":
-    main()

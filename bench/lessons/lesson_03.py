@@ -1,0 +1,183 @@
+"""Measure what lesson 03 says about threads: lost updates, stale writes, what the GIL leaves to do at once.
+
+    python bench/lessons/lesson_03.py [--quick]
+
+Writes data/results/lesson03.json; takes about two minutes.  Shares are of 1, not of 100.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import minilayup as lu
+from minilayup.course import lesson_03
+from minilayup.figures.scheduler import WRITES, interleave
+from minilayup.result import machine
+
+WINDOW = 5e-9  # seconds between an element's load and its store, about 20 cycles: assumed, not fitted
+SIZES = [1, 1_000, 10_000, 100_000, 1_000_000]
+COUNTS = 300_000  # of each thread
+BATCH = 64
+
+
+def spread(values: list[float]) -> dict[str, Any]:
+    """Median, lowest, highest, mean, standard deviation, and all values."""
+    found: dict[str, Any] = {
+        "median": statistics.median(values),
+        "low": min(values),
+        "high": max(values),
+        "mean": statistics.fmean(values),
+        "sd": statistics.stdev(values),
+        "runs": values,
+    }
+    return {key: list(map(short, value)) if key == "runs" else short(value) for key, value in found.items()}
+
+
+def short(value: float) -> float:
+    """Four digits of it."""
+    return float(f"{value:.4g}")
+
+
+def additions(repetitions: int, tries: int, seconds: float) -> list[dict[str, Any]]:
+    """Two threads do nothing but add ones to one tensor.
+
+    The sizes take turns, so that a busy moment of the machine meets all of them.  Of all tries, those count in which
+    the two threads had most of the processor's cores; how much they had is stored beside what was lost.
+    """
+    found: dict[int, list[lesson_03.Additions]] = {size: [] for size in SIZES}
+    for _ in range(tries):
+        for size in SIZES:
+            found[size].append(lesson_03.lost_additions(size, seconds))
+    rows = []
+    for size, all_runs in found.items():
+        runs = sorted(all_runs, key=lambda run: run.cores)[-repetitions:]
+        period = statistics.median(run.period for run in runs)
+        lost = spread([run.lost for run in runs])
+        rows.append(
+            {
+                "size": size,
+                "lost": lost,
+                "none_lost": sum(run.lost == 0 for run in runs),
+                "made": sum(run.made for run in runs),
+                "period_us": short(1e6 * period),
+                "cores": spread([run.cores for run in runs]),
+                "predicted": short(WINDOW / period),
+                "ratio": short(lost["median"] / (WINDOW / period)),
+            }
+        )
+    return rows
+
+
+def counters(repetitions: int) -> dict[str, Any]:
+    """A number counted up by two threads, in one line and with a call between read and store."""
+    kinds = {"in_line": lesson_03.count_in_line, "with_a_call": lesson_03.count_with_a_call}
+    return {
+        "counts": 2 * COUNTS,
+        **{
+            name: spread([lesson_03.lost_counts(count, COUNTS) for _ in range(repetitions)])
+            for name, count in kinds.items()
+        },
+    }
+
+
+def beside(repetitions: int) -> dict[str, Any]:
+    """One call of Python's, or of torch's, and for how much of it another thread stood still at a stretch."""
+    found = {}
+    for name, work in (("python", lesson_03.add_in_python), ("torch", lesson_03.multiply_in_torch)):
+        runs = [lesson_03.beside(work) for _ in range(repetitions)]
+        found[name] = {
+            "ms": short(1e3 * statistics.median(run.seconds for run in runs)),
+            "pause_ms": short(1e3 * statistics.median(run.pause for run in runs)),
+            "share": spread([run.pause / run.seconds for run in runs]),
+        }
+    return found
+
+
+def training(model: str, seeds: int, updates: int, clock: str) -> dict[str, Any]:
+    """Hogwild with two threads: stale writes and accuracy beside one thread's; on real threads also lost updates."""
+    task = lu.tasks.fashion_mnist(model)
+    engine = lu.Virtual() if clock == "virtual" else lu.Threads()
+
+    def train(task: lu.Task, method: Any, lr: float, seed: int) -> lu.Result:
+        return lu.train(
+            task, method, samples=updates * BATCH, batch_size=BATCH, rule=lu.rules.SGD(lr=lr), engine=engine,
+            seed=seed, progress=False,
+        )  # fmt: skip
+
+    runs = [train(task, lu.Hogwild(2), 0.05, seed) for seed in range(seeds)]
+    alone = [train(task, lu.SGD(), 0.05, seed) for seed in range(seeds)]
+    found = {
+        "updates": updates,
+        "stale": spread([lesson_03.stale_share(run) for run in runs]),
+        "staleness": spread([run.trace.mean_staleness() for run in runs]),
+        "accuracy": spread([run.score for run in runs]),
+        "accuracy_alone": spread([run.score for run in alone]),
+        "seconds_a_batch": spread([2 * run.seconds / updates for run in runs]),
+    }
+    if clock == "threads":
+        counted = [train(lesson_03.countable(task), lu.Hogwild(2), lesson_03.LR, seed) for seed in range(seeds)]
+        found["weights"] = sum(p.numel() for p in counted[0].model.parameters())
+        found["lost"] = spread([lesson_03.lost_updates(run) for run in counted])
+        found["ever_lost"] = sum(lesson_03.lost_updates(run) > 0 for run in counted)
+    return found
+
+
+def all_orders(updates: int = 3) -> dict[str, Any]:
+    """Every order of two threads' steps, three updates each: how many updates are lost, how many writes are stale."""
+    steps = 3 * updates
+    found: dict[str, Any] = {}
+    for write, name in zip(WRITES, ("add", "store")):
+        lost, stale = [], []
+        for places in combinations(range(2 * steps), steps):
+            moves = "".join("A" if k in places else "B" for k in range(2 * steps))
+            taken = interleave(moves, write)
+            lost.append(2 * updates - len(taken[-1].kept))
+            stale.append(sum(step.staleness > 0 for step in taken))
+        found[name] = {
+            "orders": len(lost),
+            "lost_most": max(lost),
+            "lost_mean": statistics.fmean(lost),
+            "stale_mean": statistics.fmean(stale),
+            "some_lost": sum(n > 0 for n in lost) / len(lost),
+            "some_stale": sum(n > 0 for n in stale) / len(lost),
+        }
+    return found
+
+
+def main() -> None:
+    """Measure everything and write it."""
+    quick = "--quick" in sys.argv
+    torch.set_num_threads(1)
+    repetitions, tries, seeds, updates = (3, 4, 2, 40) if quick else (15, 60, 5, 200)
+    result = {
+        "settings": {
+            "threads": 2,
+            "repetitions": repetitions,
+            "tries": tries,
+            "seeds": list(range(seeds)),
+            "window_ns": WINDOW * 1e9,
+            "batch": BATCH,
+            "shares": "of 1",
+        },
+        "add": additions(repetitions, tries, 0.05 if quick else 0.2),
+        "counter": counters(repetitions),
+        "beside": beside(repetitions),
+        "threads": {model: training(model, seeds, updates, "threads") for model in ("mlp", "cnn")},
+        "virtual": {model: training(model, seeds, updates, "virtual") for model in ("mlp", "cnn")},
+        "orders": all_orders(),
+        "machine": machine(),
+    }
+    path = Path(__file__).parents[2] / "data" / "results" / "lesson03.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""What lesson 07 says in numbers: the two-by-two ablation at 3 and 12 threads, on the virtual clock.
+
+python bench/lessons/lesson_07.py          (about 6 minutes on one core; writes data/results/lesson07.json)
+python bench/lessons/lesson_07.py --quick  (a minute: one seed, fewer bisections; writes into the current folder)
+"""
+
+import sys
+from pathlib import Path
+
+import rates
+import torch
+
+from minilayup.course import lesson_04
+
+
+def main(quick: bool) -> None:
+    torch.set_num_threads(1)
+    seeds, steps = ([0], 4) if quick else (list(range(8)), 7)
+    rates.write((Path() if quick else rates.RESULTS) / "lesson07.json", rates.lesson07(lesson_04.task(), seeds, steps))
+
+
+if __name__ == "__main__":
+    main("--quick" in sys.argv[1:])

@@ -1,0 +1,485 @@
+"""Lesson 06: how many forward and backward threads, how large a pool, and on how many cores.
+
+Three things are held against each other: `ideal`, a closed form; `virtual_run`, PD-ASGD's own programs on the virtual
+clock; and runs on real threads, which ``bench/lessons/lesson_06.py`` has stored.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import torch
+from matplotlib.figure import SubFigure
+from matplotlib.ticker import MaxNLocator
+
+from ..clocks import VirtualClock
+from ..course.lesson import stored
+from ..errors import number, positive_int
+from ..methods import PDASGD
+from ..run import Run
+from ..table import Table
+from . import picture
+from .controls import Number
+from .figure import Data, Figure, Prediction
+
+LAYERS = 4  # of the CNN: a forward pass reads one after the other
+JITTER = 0.1  # sigma of a log-normal factor on each pass
+BATCHES = 150  # of a virtual run; the first 60 only fill the pool
+BACKWARDS = range(1, 7)
+SLACKS = [0, 4, 8]
+ROWS = {"speed_up": "speed-up", "staleness": "staleness (writes)", "mb": "activations (MB)"}
+
+
+# -- closed form -------------------------------------------------------------------------------------------------------
+class Ideal(NamedTuple):
+    """What passes of constant length give.
+
+    rate: batches a second.  limit: what sets it, "the forward threads", "the backward threads" or "the cores".
+    in_flight: batches that have begun and are not yet written, on average.  staleness: mean.
+    """
+
+    rate: float
+    limit: str
+    in_flight: float
+    staleness: float
+
+
+def limits(forward: int, backward: int, t_f: float, t_b: float, slack: int, cores: int) -> dict[str, float]:
+    """The batches a second that each part of the machine allows; the least of them is the throughput.
+
+    A batch takes t_f + t_b seconds of a core, and as long of a view.  The pool's limit is never the least: with a view
+    for each thread, (F + B) / (t_f + t_b) lies between F / t_f and B / t_b.
+    """
+    return {
+        "the forward threads": forward / t_f,
+        "the backward threads": backward / t_b,
+        "the cores": cores / (t_f + t_b),
+        "the pool": (forward + backward + slack) / (t_f + t_b),
+    }
+
+
+def ideal(forward: int, backward: int, t_f: float, t_b: float, slack: int, cores: int) -> Ideal:
+    """Throughput, batches in flight and mean staleness of F forward : B backward with whole-model writes.
+
+    Where the backward threads are slower, every view of the pool is taken; where the forward threads are, the queue is
+    empty and each batch is in flight for t_f + t_b.  Whatever is in flight when a batch is read is written before it.
+    Too few cores make all threads slower alike: the order of events stays, and with it these two numbers.
+    """
+    allowed = limits(forward, backward, t_f, t_b, slack, cores)
+    limit = min(allowed, key=lambda part: allowed[part])
+    full = forward / t_f >= backward / t_b
+    in_flight = float(forward + backward + slack) if full else forward * (t_f + t_b) / t_f
+    return Ideal(allowed[limit], limit, in_flight, in_flight - 1)
+
+
+# -- virtual run -------------------------------------------------------------------------------------------------------
+class Flight(NamedTuple):
+    """When a batch's forward pass began and ended, when its backward pass began, and when it was written."""
+
+    begun: float
+    handed_on: float
+    taken: float
+    written: float
+
+
+class Timer:
+    """Stands for a view: its passes only let time pass."""
+
+    def __init__(self, passes: Passes) -> None:
+        self.passes, self.begun, self.handed_on = passes, 0.0, 0.0
+
+    def forward(self, batch: int) -> None:
+        """Takes the time of a forward pass."""
+        self.begun = self.passes.clock.now()
+        self.passes.work("forward")
+        self.handed_on = self.passes.clock.now()
+
+    def backward(self, loss: None) -> None:
+        """Takes the time of a backward pass; then the whole model is written."""
+        taken = self.passes.clock.now()
+        self.passes.work("backward")
+        self.passes.flights.append(Flight(self.begun, self.handed_on, taken, self.passes.clock.now()))
+
+
+class Passes:
+    """Stands for a `Run`: has what PD-ASGD's programs ask for, without a model and without data."""
+
+    write = None
+
+    def __init__(self, seconds: dict[str, float], batches: int, programs: int, seed: int) -> None:
+        self.clock, self.flights = VirtualClock(), list[Flight]()
+        self._seconds, self._left = seconds, iter(range(batches))
+        self._randoms = [random.Random(f"program {index} of seed {seed}") for index in range(programs)]
+
+    def replica(self) -> None:
+        """There is none."""
+
+    def view(self, *_: Any) -> Timer:
+        """A view of the pool."""
+        return Timer(self)
+
+    def batches(self, worker: int) -> Iterator[int]:
+        """Numbers, until there are enough."""
+        yield from self._left
+
+    def work(self, kind: str) -> None:
+        """Let the time of a pass go by."""
+        jitter = math.exp(JITTER * self._randoms[self.clock.program.index].gauss(0, 1))
+        self.clock.sleep(self._seconds[kind] * jitter)
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    """What a virtual run leaves; seconds are virtual.
+
+    rate: batches a second.  in_flight, peak: batches begun and not yet written, mean and most.  staleness: mean over
+    layers.  busy: {"forward", "backward"}: share of the time that such a thread computes.  crowd: {threads: share of
+    the time that so many compute at once}.
+    """
+
+    rate: float
+    in_flight: float
+    peak: int
+    staleness: float
+    busy: dict[str, float]
+    crowd: dict[int, float]
+
+    def speed(self, cores: int) -> float:
+        """How fast all this goes on so many cores, from 0 to 1.
+
+        While n threads compute on C < n cores, each has C / n of one.  That is the same for all of them, so the run
+        takes longer, and nothing else about it changes.
+        """
+        return 1 / sum(share * max(1.0, threads / cores) for threads, share in self.crowd.items())
+
+    def speed_up(self, cores: int) -> float:
+        """Work done on so many cores over what one thread would do: the threads that compute, times their speed."""
+        return self.speed(cores) * sum(share * threads for threads, share in self.crowd.items())
+
+
+@lru_cache(maxsize=4096)
+def virtual_run(
+    forward: int, backward: int, slack: int, t_f: float, t_b: float, seed: int = 0, batches: int = BATCHES
+) -> VirtualRun:
+    """Run PD-ASGD's own programs on the virtual clock, with a core for each thread and passes that only take time."""
+    method = PDASGD(forward, backward, slack, update="block")
+    number("t_f", t_f, 0, open_low=True), number("t_b", t_b, 0, open_low=True)
+    passes = Passes({"forward": t_f, "backward": t_b}, positive_int("batches", batches, 100), method.threads, seed)
+    programs = method.programs(cast(Run, passes))
+    for index, program in enumerate(programs):
+        program.index = index
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):  # the virtual clock seeds torch's generator
+        try:
+            passes.clock.run(programs)
+        finally:
+            torch.set_num_threads(threads)
+    return _measure(passes.flights, forward, backward)
+
+
+def _measure(flights: list[Flight], forward: int, backward: int) -> VirtualRun:
+    """The middle of the run: without its first 60 batches, and without its end, when no forward pass begins."""
+    ends = [flight.written for flight in flights]  # in order: a flight is noted when it is written
+    first, last = ends[59], max(flight.begun for flight in flights)
+    span = last - first
+    kept = [flight for flight in flights if first < flight.written <= last]
+    stale = [
+        bisect_left(ends, f.written) - bisect_right(ends, f.begun + layer / LAYERS * (f.handed_on - f.begun))
+        for f in kept
+        for layer in range(LAYERS)
+    ]
+
+    def clip(start: float, end: float) -> float:
+        return max(0.0, min(end, last) - max(start, first))
+
+    works = {
+        "forward": [(f.begun, f.handed_on) for f in flights],
+        "backward": [(f.taken, f.written) for f in flights],
+    }
+    threads = {"forward": forward, "backward": backward}
+    busy = {kind: sum(clip(*work) for work in works[kind]) / span / threads[kind] for kind in works}
+    crowd = _shares(works["forward"] + works["backward"], first, last)
+    flying = _shares([(f.begun, f.written) for f in flights], first, last)
+    return VirtualRun(
+        rate=len(kept) / span,
+        in_flight=sum(count * share for count, share in flying.items()),
+        peak=max(flying),
+        staleness=sum(stale) / len(stale),
+        busy=busy,
+        crowd=crowd,
+    )
+
+
+def _shares(spans: list[tuple[float, float]], first: float, last: float) -> dict[int, float]:
+    """{n: share of the time from first to last that exactly n of these spans cover}."""
+    edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
+    found: Counter[int] = Counter()
+    count, before = 0, first
+    for at, step in edges:
+        at = min(max(at, first), last)
+        if at > before:
+            found[count] += at - before  # type: ignore[assignment]
+            before = at
+        count += step
+    return {n: seconds / (last - first) for n, seconds in found.items()}
+
+
+# -- figure ------------------------------------------------------------------------------------------------------------
+class RatioMachine(Figure):
+    """Throughput against backward threads; throughput, staleness and memory against the pool's slack.
+
+    Args:
+        t_f, t_b: milliseconds of a forward and of a backward pass on your machine; default: the stored ones.
+    """
+
+    title = "Forward threads, backward threads and the pool between them"
+    finding = (
+        "More backward threads are faster only until the forward threads or the cores are the limit; the pool of views "
+        "sets staleness and memory, and leaves the speed as it is."
+    )
+    size = (7.2, 5.0)
+
+    def __init__(self, t_f: float | None = None, t_b: float | None = None) -> None:
+        self._stored = stored("lesson06")
+        cnn = self._stored["cnn"]
+        self._times = round(cnn["forward_ms"], 1), round(cnn["backward_ms"], 1)
+        forward, backward = (round(x or y, 1) for x, y in zip((t_f, t_b), self._times))
+        super().__init__(
+            {
+                "forward": Number("Forward threads F", 1, 3, 1, 1),
+                "backward": Number("Backward threads B", 1, BACKWARDS[-1], 1, 2),
+                "slack": Number("Slack of the pool", 0, SLACKS[-1], 1, 1),
+                "cores": Number("Cores", 1, 12, 1, 2),
+                "t_f": Number("Forward pass", 0.5, 20.0, 0.1, forward, "ms"),
+                "t_b": Number("Backward pass", 0.5, 40.0, 0.1, backward, "ms"),
+            },
+            Prediction(
+                f"One forward thread, two cores; a forward pass takes {forward:g} ms, a backward pass {backward:g} ms. "
+                "You replace one backward thread by six. How many times as many batches a second are trained?",
+                Number("Throughput with 6, over that with 1", 0.5, 6.0, 0.1, 3.0, "times"),
+                {"forward": 1, "backward": 6, "cores": 2},
+                lambda data: round(data["speed_up"] / data["closed"]["speed_up"][0], 1),
+            ),
+        )
+        for threads in (1, 2, 3):  # every virtual run that the first three controls ask for
+            for slack in range(SLACKS[-1] + 1):
+                for backward_threads in BACKWARDS:
+                    self._run(threads, backward_threads, slack, forward, backward)
+
+    def _run(self, forward: int, backward: int, slack: int, t_f: float, t_b: float) -> VirtualRun:
+        """In units of the forward pass, so that equal ratios of the times are one run."""
+        return virtual_run(forward, backward, slack, 1.0, round(t_b / t_f, 3))
+
+    def model(self, *, forward: int, backward: int, slack: int, cores: int, t_f: float, t_b: float) -> Data:
+        """All three at these settings, along B and along the slack.  Speed-ups are over one thread for both passes."""
+        here = ideal(forward, backward, t_f, t_b, slack, cores)
+        run = self._run(forward, backward, slack, t_f, t_b)
+        speed, one = run.speed(cores), t_f + t_b
+        mb = self._stored["cnn"]["batch_mb"]
+        data: Data = {
+            "limit": here.limit,
+            "rate": 1000 * here.rate,
+            "speed_up": here.rate * one,
+            "in_flight": here.in_flight,
+            "pool": forward + backward + slack,
+            "staleness": here.staleness,
+            "mb": here.in_flight * mb,
+            "allowed": {part: rate * one for part, rate in limits(forward, backward, t_f, t_b, slack, cores).items()},
+            "computes": {kind: share * speed for kind, share in run.busy.items()},
+            "waits_for_core": {kind: share * (1 - speed) for kind, share in run.busy.items()},
+            "waits": {kind: 1 - share for kind, share in run.busy.items()},
+            "virtual_speed_up": run.speed_up(cores),
+            "virtual_staleness": run.staleness,
+            "virtual_in_flight": run.in_flight,
+            "closed": {"speed_up": [ideal(forward, b, t_f, t_b, slack, cores).rate * one for b in BACKWARDS]},
+        }
+        runs = [self._run(forward, b, slack, t_f, t_b) for b in BACKWARDS]
+        data["virtual"] = {"speed_up": [r.speed_up(cores) for r in runs]}
+        forms = [ideal(forward, backward, t_f, t_b, s, cores) for s in SLACKS]
+        runs = [self._run(forward, backward, s, t_f, t_b) for s in SLACKS]
+        data["closed_slack"] = {
+            "speed_up": [form.rate * one for form in forms],
+            "staleness": [form.staleness for form in forms],
+            "mb": [form.in_flight * mb for form in forms],
+        }
+        data["virtual_slack"] = {
+            "speed_up": [r.speed_up(cores) for r in runs],
+            "staleness": [r.staleness for r in runs],
+            "mb": [r.in_flight * mb for r in runs],
+        }
+        data |= self._measured(forward, backward, (t_f, t_b) == self._times)
+        return data
+
+    def _measured(self, forward: int, backward: int, same_times: bool) -> Data:
+        """The stored real runs that belong to the picture: none, if the times are not those of the real passes."""
+        cells = list(self._stored["real"]["cells"].values()) if same_times else []
+        timed = [cell for cell in cells if "speed_up" in cell]  # there was a quiet moment to time it in
+        found: Data = {}
+        for name, along, fixed in (("measured", "backward", "slack"), ("measured_slack", "slack", "backward")):
+            at = {"forward": forward, fixed: 1 if fixed == "slack" else backward}
+            for part, some in (("speed", timed), ("counts", cells)):
+                here = [cell for cell in some if at.items() <= cell.items()]
+                keys = ("speed_up", "low", "high") if part == "speed" else ("staleness", "mb")
+                found.setdefault(name, {})[part] = {key: [cell[key] for cell in here] for key in (along, *keys)}
+        return found
+
+    def draw(self, canvas: SubFigure) -> None:
+        """Left: throughput against B, and what the threads do.  Right: three rows against the slack."""
+        self._top = canvas.add_axes((0.085, 0.46, 0.42, 0.46))
+        lanes = canvas.add_axes((0.155, 0.115, 0.35, 0.15))
+        self._rows = {
+            "speed_up": canvas.add_axes((0.62, 0.685, 0.36, 0.19)),
+            "staleness": canvas.add_axes((0.62, 0.40, 0.36, 0.19)),
+            "mb": canvas.add_axes((0.62, 0.115, 0.36, 0.19)),
+        }
+        self._draw_top()
+        self._draw_lanes(lanes)
+        self._artists: dict[str, Any] = {}
+        self._along = canvas.text(0.56, 0.955, "", fontweight="bold", va="baseline")
+        for name, axes in self._rows.items():
+            axes.set_xlim(-0.6, SLACKS[-1] + 0.6)
+            axes.set_xticks(SLACKS, [] if name != "mb" else [str(s) for s in SLACKS])
+            axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+            self._artists[name] = self._marks(axes)
+        self._rows["mb"].set_xlabel("slack of the pool (views)")
+
+    def _marks(self, axes: Any) -> dict[str, Any]:
+        """Closed form, virtual runs, real runs and their spread, and a ring around the setting."""
+        spread = axes.plot([], [], "-", color=picture.COLOURS[1], linewidth=1.2)[0]
+        return {
+            "closed": picture.line(axes, 0, "closed form", marker="", linewidth=1.8),
+            "virtual": picture.line(axes, 2, "virtual clock", linestyle="", markersize=6, markerfacecolor="none"),
+            "real": picture.line(axes, 1, "real threads, 2 cores", linestyle="", markersize=5),
+            "spread": spread,
+            "here": axes.plot([], [], "o", color=picture.INK, markersize=13, markerfacecolor="none")[0],
+        }
+
+    def _draw_top(self) -> None:
+        axes = self._top
+        self._curve = self._marks(axes)
+        axes.set(xlabel="backward threads B", ylabel="speed-up over one thread", xlim=(0.6, 6.4))
+        axes.set_xticks(list(BACKWARDS))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        self._core_line = axes.plot([0.6, 6.4], [0, 0], color=picture.COLOURS[4], linewidth=1, linestyle=":")[0]
+        self._forward_line = axes.plot([0.6, 6.4], [0, 0], color=picture.COLOURS[4], linewidth=1, linestyle=":")[0]
+        above: dict[str, Any] = {"xytext": (0, 8), "textcoords": "offset points", "ha": "right", "fontsize": 9}
+        self._core_word = axes.annotate("", (6.4, 0), **above)
+        self._forward_word = axes.annotate("", (6.4, 0), **above)
+        axes.legend(
+            handles=[self._curve[kind] for kind in ("closed", "virtual", "real")],
+            loc="upper left", fontsize=9, handlelength=1.4, labelspacing=0.25, borderpad=0, borderaxespad=0.2,
+        )  # fmt: skip
+
+    def _draw_lanes(self, axes: Any) -> None:
+        self._bars = [
+            picture.Bars(axes, 0, "computes"),
+            picture.Bars(axes, 3, "waits for a core"),
+            picture.Bars(axes, 4, "waits for work", hollow=True),
+        ]
+        axes.set(xlim=(0, 100), ylim=(1.6, -0.6), xlabel="% of a thread's time")
+        axes.set_xticks([0, 50, 100])
+        axes.set_yticks([0, 1], ["forward", "backward"])
+        axes.tick_params(left=False)
+        axes.legend(
+            ncols=3, loc="lower left", bbox_to_anchor=(-0.25, 1.0), fontsize=9, handlelength=1.0,
+            columnspacing=0.8, handletextpad=0.4, borderpad=0,
+        )  # fmt: skip
+
+    def update(self, data: Data) -> None:
+        """Move everything."""
+        forward, backward, slack = (int(self.controls[name].value) for name in ("forward", "backward", "slack"))
+        self._top.set_title(f"{forward} forward : B backward, slack {slack}")
+        closed, virtual, real = data["closed"]["speed_up"], data["virtual"]["speed_up"], data["measured"]["speed"]
+        self._fill(self._curve, list(BACKWARDS), closed, virtual, real["backward"], real["speed_up"])
+        self._curve["spread"].set_data(*_whiskers(real["backward"], real["low"], real["high"]))
+        self._curve["here"].set_data([backward], [data["speed_up"]])
+        height = 1.45 * max(*closed, *virtual, *real["high"], 1.0)
+        self._top.set_ylim(0, height)
+        self._limits(data, height)
+        for name, axes in self._rows.items():
+            closed, virtual = data["closed_slack"][name], data["virtual_slack"][name]
+            real = data["measured_slack"]["speed" if name == "speed_up" else "counts"]
+            self._fill(self._artists[name], SLACKS, closed, virtual, real["slack"], real[name])
+            if name == "speed_up":
+                self._artists[name]["spread"].set_data(*_whiskers(real["slack"], real["low"], real["high"]))
+            self._artists[name]["here"].set_data([slack], [data[name]])
+            axes.set_ylim(0, 1.25 * max(*closed, *virtual, *real[name], 0.1))
+            axes.set_title(f"{ROWS[name]}: × {virtual[-1] / virtual[0]:.1f}", fontweight="normal")
+        self._along.set_text(f"{forward} forward : {backward} backward, slack 0 to 8")
+        starts = [0.0, 0.0]
+        for bars, part in zip(self._bars, ("computes", "waits_for_core", "waits")):
+            shares = [100 * data[part][kind] for kind in ("forward", "backward")]
+            ends = [start + share for start, share in zip(starts, shares)]
+            bars.set([0, 1], starts, ends)
+            starts = ends
+
+    def _fill(
+        self, marks: dict[str, Any], xs: list[int], closed: list[float], virtual: list[float], at: list[int], real: Any
+    ) -> None:
+        marks["closed"].set_data(xs, closed)
+        marks["virtual"].set_data(xs, virtual)
+        marks["real"].set_data(at, real)
+
+    def _limits(self, data: Data, height: float) -> None:
+        """Lines for the cores and the forward threads, where they are in the picture."""
+        cores, forward = data["allowed"]["the cores"], data["allowed"]["the forward threads"]
+        numbers = int(self.controls["cores"].value), int(self.controls["forward"].value)
+        words = f"limit of {numbers[0]} core{'s' * (numbers[0] > 1)}", f"limit of {numbers[1]} forward"
+        lines = (self._core_line, self._core_word, cores), (self._forward_line, self._forward_word, forward)
+        for (line, word, at), text in zip(lines, words):
+            inside = at < 0.72 * height
+            line.set_visible(inside)
+            word.set_visible(inside)
+            line.set_ydata([at, at])
+            word.xy = (6.4, at)
+            word.set_text(text)
+        if abs(cores - forward) < 0.1 * height:  # one text would cover the other
+            self._forward_word.set_visible(False)
+
+    def read(self, data: Data) -> str:
+        """Throughput and what limits it; what is in flight; what the threads do."""
+        forward, backward, cores = (int(self.controls[name].value) for name in ("forward", "backward", "cores"))
+        work = " and ".join(f"{kind} threads compute {share:.0%}" for kind, share in data["computes"].items())
+        return (
+            f"{forward} forward : {backward} backward on {cores} core{'s' * (cores > 1)} train "
+            f"{data['rate']:.0f} batches/s, {data['speed_up']:.2f} times one thread; the limit is {data['limit']}. "
+            f"{data['in_flight']:.1f} of at most {data['pool']} batches are in flight: staleness "
+            f"{data['staleness']:.1f}, {data['mb']:.1f} MB of activations; {work} of the time."
+        )
+
+    def table(self) -> Table:
+        """A row for each number of backward threads."""
+        data, now = self.data(), self.settings
+        timed = data["measured"]["speed"]
+        real = dict(zip(timed["backward"], timed["speed_up"]))
+        rows = []
+        for k, b in enumerate(BACKWARDS):
+            form = ideal(now["forward"], b, now["t_f"], now["t_b"], now["slack"], now["cores"])
+            run = self._run(now["forward"], b, now["slack"], now["t_f"], now["t_b"])
+            rows.append(
+                [
+                    f"{now['forward']}F : {b}B", f"{data['closed']['speed_up'][k]:.2f}",
+                    f"{data['virtual']['speed_up'][k]:.2f}", f"{real[b]:.2f}" if b in real else "not measured",
+                    form.limit, f"{form.staleness:.1f}", f"{run.staleness:.1f}",
+                    f"{form.in_flight * self._stored['cnn']['batch_mb']:.1f}",
+                ]
+            )  # fmt: skip
+        title = f"Slack {now['slack']}, {now['cores']} cores, passes of {now['t_f']:g} and {now['t_b']:g} ms"
+        columns = [
+            "ratio", "speed-up, closed form", "virtual clock", "real threads, 2 cores, slack 1", "limit",
+            "staleness, closed form", "virtual clock", "activations, MB",
+        ]  # fmt: skip
+        return Table(title, columns, rows)
+
+
+def _whiskers(xs: list[float], lows: list[float], highs: list[float]) -> tuple[list[float], list[float]]:
+    """One line from low to high at each x, broken in between."""
+    at = [value for x in xs for value in (x, x, math.nan)]
+    return at, [value for low, high in zip(lows, highs) for value in (low, high, math.nan)]
