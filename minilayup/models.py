@@ -31,8 +31,8 @@ def cnn(classes: int = 10, channels: int = 1) -> nn.Sequential:
     """Three strided convolutions and a linear layer for small pictures, [B, channels, H, W] -> [B, classes].
 
     H and W from 25 to 32: both 28 and 32 shrink to 4. No max-pooling, because its forward pass is so slow on a CPU that
-    backward would take 0.8 times as long as forward (measured, one thread) and not the 2 that theory takes for granted;
-    here it is about 2.2 (lesson 01 measures both). No BatchNorm, because its running statistics are not gradients: every way of exchanging
+    backward would take 0.8 times as long as forward and not the 2 that theory takes for granted; here it is about 2.2
+    (lesson 01 measures both). No BatchNorm, because its running statistics are not gradients: every way of exchanging
     weights would need a rule for them.
     """
     positive_int("classes", classes), positive_int("channels", channels)

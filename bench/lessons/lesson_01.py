@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from minilayup import models, tasks
-from minilayup.figures.step_dissector import live_activations, measure_step
+from minilayup.figures.measured_step import live_activations, measure_step
 from minilayup.result import machine
 
 BATCHES = [16, 64, 256]

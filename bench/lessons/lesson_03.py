@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import minilayup as lu
-from minilayup.course import lesson_03
+from minilayup.course import races
 from minilayup.figures.scheduler import WRITES, interleave
 from minilayup.result import machine
 
@@ -51,10 +51,10 @@ def additions(repetitions: int, tries: int, seconds: float) -> list[dict[str, An
     The sizes take turns, so that a busy moment of the machine meets all of them.  Of all tries, those count in which
     the two threads had most of the processor's cores; how much they had is stored beside what was lost.
     """
-    found: dict[int, list[lesson_03.Additions]] = {size: [] for size in SIZES}
+    found: dict[int, list[races.Additions]] = {size: [] for size in SIZES}
     for _ in range(tries):
         for size in SIZES:
-            found[size].append(lesson_03.lost_additions(size, seconds))
+            found[size].append(races.lost_additions(size, seconds))
     rows = []
     for size, all_runs in found.items():
         runs = sorted(all_runs, key=lambda run: run.cores)[-repetitions:]
@@ -77,11 +77,11 @@ def additions(repetitions: int, tries: int, seconds: float) -> list[dict[str, An
 
 def counters(repetitions: int) -> dict[str, Any]:
     """A number counted up by two threads, in one line and with a call between read and store."""
-    kinds = {"in_line": lesson_03.count_in_line, "with_a_call": lesson_03.count_with_a_call}
+    kinds = {"in_line": races.count_in_line, "with_a_call": races.count_with_a_call}
     return {
         "counts": 2 * COUNTS,
         **{
-            name: spread([lesson_03.lost_counts(count, COUNTS) for _ in range(repetitions)])
+            name: spread([races.lost_counts(count, COUNTS) for _ in range(repetitions)])
             for name, count in kinds.items()
         },
     }
@@ -90,8 +90,8 @@ def counters(repetitions: int) -> dict[str, Any]:
 def beside(repetitions: int) -> dict[str, Any]:
     """One call of Python's, or of torch's, and for how much of it another thread stood still at a stretch."""
     found = {}
-    for name, work in (("python", lesson_03.add_in_python), ("torch", lesson_03.multiply_in_torch)):
-        runs = [lesson_03.beside(work) for _ in range(repetitions)]
+    for name, work in (("python", races.add_in_python), ("torch", races.multiply_in_torch)):
+        runs = [races.beside(work) for _ in range(repetitions)]
         found[name] = {
             "ms": short(1e3 * statistics.median(run.seconds for run in runs)),
             "pause_ms": short(1e3 * statistics.median(run.pause for run in runs)),
@@ -115,17 +115,17 @@ def training(model: str, seeds: int, updates: int, clock: str) -> dict[str, Any]
     alone = [train(task, lu.SGD(), 0.05, seed) for seed in range(seeds)]
     found = {
         "updates": updates,
-        "stale": spread([lesson_03.stale_share(run) for run in runs]),
+        "stale": spread([races.stale_share(run) for run in runs]),
         "staleness": spread([run.trace.mean_staleness() for run in runs]),
         "accuracy": spread([run.score for run in runs]),
         "accuracy_alone": spread([run.score for run in alone]),
         "seconds_a_batch": spread([2 * run.seconds / updates for run in runs]),
     }
     if clock == "threads":
-        counted = [train(lesson_03.countable(task), lu.Hogwild(2), lesson_03.LR, seed) for seed in range(seeds)]
+        counted = [train(races.countable(task), lu.Hogwild(2), races.LR, seed) for seed in range(seeds)]
         found["weights"] = sum(p.numel() for p in counted[0].model.parameters())
-        found["lost"] = spread([lesson_03.lost_updates(run) for run in counted])
-        found["ever_lost"] = sum(lesson_03.lost_updates(run) > 0 for run in counted)
+        found["lost"] = spread([races.lost_updates(run) for run in counted])
+        found["ever_lost"] = sum(races.lost_updates(run) > 0 for run in counted)
     return found
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd  # as a function: the class loads a compiler, for seconds
 
 from .. import models, tasks
-from ..figures.step_dissector import counted_beta, live_activations
+from ..figures.measured_step import counted_beta, live_activations
 from .exercise import Exercise, Verdict
 
 # -- 01.1: how many bytes are live at the peak -------------------------------------------------------------------------
