@@ -15,6 +15,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,9 +36,12 @@ Data = dict[str, Any]
 STRIP = 0.75  # inches below the picture, for the prediction and the outcome
 
 
-def _dense(value: Any) -> str:
-    """JSON without a space."""
-    return json.dumps(value).replace(" ", "\\u0020")
+def _number(text: str) -> float | str:
+    """The number that a text is, or the text itself, which no control of a number will allow."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True)
@@ -125,19 +129,22 @@ class Figure(ABC):
     def state(self) -> str:
         """The figure's settings and the prediction as one line that can be pasted elsewhere."""
         pairs = {**self.settings, **({} if self.predicted is None else {"predicted": self.predicted})}
-        return " ".join([type(self).__name__, *(f"{k}={_dense(v)}" for k, v in pairs.items())])
+        return " ".join([type(self).__name__, *(f"{k}={shlex.quote(str(v))}" for k, v in pairs.items())])
 
     def restore(self, line: str) -> None:
         """Set everything as a line of `state` says; raises `ArgumentError` for a line of something else."""
-        name, *pairs = line.split() or [""]
+        try:
+            name, *pairs = shlex.split(line) or [""]
+        except ValueError as error:  # a quotation mark that is not closed
+            raise ArgumentError(f"the line cannot be read: {error}") from None
         choose("the figure's name in the line", name, [type(self).__name__])
         given: dict[str, Any] = {}
         for pair in pairs:
-            key, _, value = pair.partition("=")
-            try:
-                given[key] = json.loads(value)
-            except ValueError:
-                raise ArgumentError(f"{pair!r} in the line is not of the form name=value") from None
+            key, equals, value = pair.partition("=")
+            if not equals:
+                raise ArgumentError(f"{pair!r} in the line is not of the form name=value")
+            control = self.prediction.answer if key == "predicted" else self.controls.get(key)
+            given[key] = _number(value) if isinstance(control, Number) else value
         predicted = given.pop("predicted", None)
         self.set(**given)
         if predicted is not None:
@@ -186,7 +193,7 @@ class Figure(ABC):
 
     def verdict(self) -> str:
         """The prediction beside the outcome, in words."""
-        return f"You predicted {self._show(self.predicted)}; it is {self._show(self.outcome())}."
+        return f"Your prediction for the question was {self._show(self.predicted)}; it is {self._show(self.outcome())}."
 
     def svg(self) -> str:
         """The picture as inline SVG, named by `text`."""

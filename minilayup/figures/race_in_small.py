@@ -102,7 +102,7 @@ class RaceInSmall(Figure):
         """The shares of work that are left."""
         parts = ", ".join(f"{name} {kept:.0%}" for name, kept in zip(data["methods"], data["kept"]))
         factor = self.controls["factor"].value
-        return f"With worker 0 {factor:g} times slower, this much of the work is still done: {parts}."
+        return f"With one worker {factor:g} times slower, this much of the work is still done: {parts}."
 
     def table(self) -> Table:
         """Samples, share and accuracy, a row for each method."""

@@ -39,4 +39,4 @@ answer_05_2 = layerwise
 # late enough that it reads the last layer after the block write. With 8 layers and β = 2 the block write comes at 3 s,
 # and thread 2 begins, at 75 % of a step, at 2.25 s. It reads layers 3 to 6 from 2.5 to 2.875 s, layer 8 at 3.125 s.
 # (Thread 2 reads layer 3 at the very moment of its early write. It counts as seen.)
-answer_05_3 = 'UpdateWaterfall offset=75 layers=8 beta=2 ages="at\\u0020this\\u0020offset"'
+answer_05_3 = 'UpdateWaterfall offset=75 layers=8 beta=2 ages="at this offset"'

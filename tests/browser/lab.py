@@ -28,6 +28,7 @@ KEYS = {"spinbutton": ("ArrowUp", "ArrowDown"), "slider": ("ArrowRight", "ArrowL
 """What moves a control of each role, and what moves it back."""
 
 OUTPUTS = ":is(.jp-OutputArea-output, .jp-RenderedMarkdown)"
+WORDS = ".minilayup-words .widget-html-content"  # where a figure says what it shows
 STATE = ":scope > :last-child > :last-child input"  # of a figure: the line with its settings
 NO_NAME = "Image"  # what JupyterLab 4.6 calls an <img> without alt text
 OURS = ":is(.minilayup-figure, .minilayup-live)"
@@ -162,7 +163,7 @@ CUT_OFF = """figure => {
 
 INKS = """figure => {
   const opaque = colour => !/^transparent$|, 0\\)$/.test(colour), found = new Set();
-  for (const words of figure.querySelectorAll('svg text, [role=status], label, b')) {
+  for (const words of figure.querySelectorAll('svg text, .minilayup-words, label, b')) {
     let behind = words;
     while (behind.parentElement && !(behind instanceof HTMLElement && opaque(getComputedStyle(behind).backgroundColor)))
       behind = behind.parentElement;
@@ -236,7 +237,7 @@ class Notebook:
         """Commit to the prediction of each figure, with the keyboard."""
         for figure in self.figures:
             figure.get_by_role("button", name="Commit", exact=True).press("Enter")
-            figure.locator("[role=status]").wait_for(state="attached")
+            figure.locator(WORDS).wait_for(state="attached")
             self.idle()
             figure.evaluate("(figure, state) => { figure.dataset.start = figure.querySelector(state).value; }", STATE)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from lab import NOTEBOOKS, STATE, Lab, Notebook
+from lab import NOTEBOOKS, STATE, WORDS, Lab, Notebook
 
 from minilayup.figures.picture import contrast
 
@@ -33,7 +33,7 @@ def test_every_control_moves_with_the_keyboard(notebook: Notebook) -> None:
         for k, control in enumerate(notebook.controls(figure)):
             parts = control[:1] if notebook.role(control[0]) == "button" else control
             for part in parts:
-                notebook.press(figure, part, "[role=status]" if k == 0 else STATE)
+                notebook.press(figure, part, WORDS if k == 0 else STATE)
 
 
 @each
@@ -60,12 +60,18 @@ def test_it_can_be_read_in_both_themes(notebook: Notebook, theme: str) -> None:
     try:
         assert notebook.unnamed_pictures() == []
         assert notebook.unnamed_controls() == []
+        assert all(
+            figure.locator(f"{WORDS}[role=status][aria-live=polite]").count() == 1 for figure in notebook.figures
+        )
         faint = {pair for pair in notebook.inks() if contrast(*pair) < 4.5}
         assert not faint, "words that do not stand out from what is behind them"
         for figure in notebook.figures:
             notebook.reset(figure)
-            notebook.press(figure, notebook.controls(figure)[0][0], "[role=status]")
+            notebook.press(figure, notebook.controls(figure)[0][0], WORDS)
         assert notebook.unnamed_controls() == []
+        assert all(
+            figure.locator(f"{WORDS}[role=status][aria-live=polite]").count() == 1 for figure in notebook.figures
+        )
         notebook.shoot(theme.lower())
     finally:
         notebook.theme("Light")
@@ -146,7 +152,7 @@ def test_faults_are_found(chromium, lab: Lab) -> None:
         [figure] = faulty.figures
         box, slider = faulty.controls(figure)[0]
         assert not any("two is too many" in text for text in faulty.complaints())
-        faulty.press(figure, box, "[role=status]")
+        faulty.press(figure, box, WORDS)
         slider.press("ArrowRight")
         faulty.page.wait_for_function("() => minilayupTest.complaints.join().includes('two is too many')")
         assert any("two is too many" in text for text in faulty.complaints())

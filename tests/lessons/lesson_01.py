@@ -11,7 +11,7 @@ Data = dict[str, Any]
 
 
 def at(model: str, batch: int = 64, moment: int = 60) -> str:
-    return f'StepDissector model="{model}" batch="{batch}" moment={moment}'.replace(", ", ",\\u0020")
+    return f'StepDissector model="{model}" batch="{batch}" moment={moment}'
 
 
 def backward_is_the_shorter_pass(data: Data) -> bool:

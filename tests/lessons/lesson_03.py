@@ -9,9 +9,7 @@ A_LOCK = threading.Lock()
 
 
 def state(write, moves):
-    return f'Scheduler write="{write}" moves="{moves}"'.replace("e a c", "e\\u0020a\\u0020c").replace(
-        "add in place", "add\\u0020in\\u0020place"
-    )
+    return f"Scheduler write='{write}' moves='{moves}'"
 
 
 def stale_far_above_lost(data):

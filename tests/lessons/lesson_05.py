@@ -16,7 +16,7 @@ from minilayup.figures.figure import Data
 from minilayup.figures.update_waterfall import UPDATES, ages
 from minilayup.threads import Program
 
-HERE, MEAN = '"at\\u0020this\\u0020offset"', '"mean\\u0020over\\u0020all\\u0020offsets"'
+HERE, MEAN = '"at this offset"', '"mean over all offsets"'
 
 
 def later(update: str, offset: float) -> lu.Hogwild:

@@ -116,7 +116,9 @@ def test_its_state_is_one_line_that_brings_it_back(figure):
     assert (other.state(), other.svg(), other.text()) == (line, picture, said)
 
 
-@pytest.mark.parametrize("line", ["", "Other factor=1", "NAME factor", "NAME nothing=1", "NAME predicted=[]"])
+@pytest.mark.parametrize(
+    "line", ["", "Other factor=1", "NAME factor", "NAME nothing=1", "NAME predicted=[]", "NAME 'x"]
+)
 def test_a_line_of_something_else_is_refused(figure, line):
     before = figure.state()
     with pytest.raises(ArgumentError):
@@ -129,7 +131,7 @@ def test_the_prediction_is_drawn_beside_the_outcome(figure):
     outcome = figure.outcome()
     assert figure.prediction.answer.allow("the outcome", outcome) == outcome, "the outcome can be predicted"
     figure.predict(figure.prediction.answer.samples[0])
-    assert "You predicted" in figure.text()
+    assert "Your prediction for the question was" in figure.text()
     assert figure.svg() != without and "your prediction" in figure.svg()
 
 
