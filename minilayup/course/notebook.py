@@ -48,13 +48,18 @@ COMMENT = re.compile(r"<!-- =.*?-->")
 def fill(text: str) -> str:
     """The text with each number that names its source, ``2.4<!-- =lesson01 cnn.beta .1f -->``, written anew.
 
-    Raises: FileNotFoundError, KeyError, IndexError, ValueError or TypeError for a source that is not there.
+    Raises: FileNotFoundError or KeyError for a source that is not there.
     """
 
     def value(match: re.Match[str]) -> str:
         found: Any = stored(match["file"])
         for key in match["path"].split("."):
-            found = found[int(key)] if isinstance(found, list) else found[key]
+            try:
+                found = found[int(key)] if isinstance(found, list) else found[key]
+            except (KeyError, IndexError, ValueError, TypeError):
+                raise KeyError(
+                    f"data/results/{match['file']}.json has no {match['path']}: {key!r} is not there"
+                ) from None
         shown = format(found, match["form"]).replace("%", " %").replace("-", "−")
         return f"{shown}<!-- ={match['file']} {match['path']} {match['form']} -->"
 
@@ -139,6 +144,6 @@ def _cell_faults(cell: dict[str, Any]) -> list[str]:
     try:
         if fill(text) != text:
             found.append("a number differs from the stored one: run make figures")
-    except (KeyError, IndexError, ValueError, TypeError, OSError) as error:
-        found.append(f"a number's source is not there: {error!r}")
+    except (KeyError, ValueError, OSError) as error:
+        found.append(f"a number's source is not there: {error}")
     return found

@@ -80,7 +80,7 @@ class Ablation(Figure):
         rate = canvas.add_axes((0.72, 0.58, 0.26, 0.35))
         below = [canvas.add_axes((left, 0.1, 0.2, 0.3)) for left in (0.19, 0.47, 0.75)]
         self._axes.set(ylabel="accuracy, %", ylim=(0, 85))
-        self._means = [picture.line(self._axes, k, markersize=0) for k in range(5)]
+        self._means = [picture.line(self._axes, k, marker="") for k in range(5)]
         self._edges = [
             [picture.line(self._axes, k, marker="", linewidth=0.6) for _ in ("lowest", "highest")] for k in range(5)
         ]
@@ -92,9 +92,10 @@ class Ablation(Figure):
         self._error = [rate.plot([], [], color=picture.INK, linewidth=1.5)[0] for _ in range(4)]
         labels = list(CORNERS.values())
         for axes in self._panels:
-            axes.set(ylim=(3.6, -0.6), yticks=range(4), yticklabels=[])
+            axes.set(ylim=(3.6, -0.6), yticks=[], xticks=[])  # the values are written beside the bars
         for axes in (rate, below[0]):
-            axes.set_yticklabels(labels)
+            axes.set_yticks(range(4), labels)
+            axes.tick_params(left=False)
         rate.set(title="Critical learning rate", xlabel="± spread of 8 seeds")
         below[0].set(title="Speed-up", xlabel="times one thread")
         below[1].set(title="Staleness τ", xlabel="writes, mean")
@@ -115,7 +116,7 @@ class Ablation(Figure):
         self._axes.set_xlim(0, right)
         self._ends[4].set_data([], [])
         alone = np.interp(0.98 * right, data["one"]["x"], data["one"]["low"])
-        self._alone.set(position=(0.98 * right, 100 * alone - 4), visible=data["x"] == "seconds")
+        self._alone.set(position=(0.98 * right, 100 * alone - 9), visible=data["x"] == "seconds")
         shown = [data["rate"], data["speed_up"], data["staleness"], data["memory"]]
         for axes, bars, words, values, form in zip(
             self._panels, self._bars, self._words, shown, (".3f", ".1f", ".1f", ".0f")

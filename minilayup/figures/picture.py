@@ -39,6 +39,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "axes.titlesize": 10.0,
     "axes.titleweight": "bold",
+    "axes.titley": 1.0,  # always right above: looking for a better place takes a sixth of the drawing time
     "axes.spines.top": False,
     "axes.spines.right": False,
     "xtick.color": INK,
