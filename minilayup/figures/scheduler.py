@@ -73,7 +73,7 @@ class Scheduler(Figure):
     """Two threads and one number: which updates are stale, which are lost; and how often it happens in fact."""
 
     title = "You are the scheduler"
-    finding = "Lost writes are possible but rare; stale reads are constant."
+    finding = "Lost writes are possible but rare; stale ones are common."
     size = (7.2, 4.6)
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ class Scheduler(Figure):
             f"{data['written']} updates are written ({self.controls['write'].value}); stale {data['stale']}, lost "
             f"{data['lost']}; w is {data['final']:.4g}, and had they come one after the other {data['in_turn']:.4g}. "
             f"Measured in training with two threads: {min(stale):.0%} to {max(stale):.0%} of the writes are stale, "
-            f"at most {max(lost):.5%} of the updates are lost."
+            f"{max(lost):.5%} of the updates are lost (the larger median)."
         )
 
     def table(self) -> Table:
