@@ -28,6 +28,7 @@ SECONDS = 0.5  # a window
 REAL = [(1, b, 1) for b in range(1, 7)] + [(2, b, 1) for b in (1, 2, 3, 4, 6)]
 REAL += [(1, 1, slack) for slack in (0, 4, 8)] + [(1, 2, slack) for slack in (0, 4, 8)]
 VIRTUAL = [(1, 1, 1), (1, 2, 0), (1, 2, 1), (1, 2, 4), (1, 2, 8), (1, 3, 1), (1, 3, 8), (2, 1, 1), (2, 3, 1)]
+CHANCE = 0.15  # guessing one of ten classes gives 0.1
 RATES = [0.01, 0.05]  # learning rates at which the slack's price is shown
 
 
@@ -43,7 +44,10 @@ def name(forward: int, backward: int, slack: int) -> str:
 def passes(task: lu.Task, rounds: int) -> dict[str, Any]:
     """Milliseconds of the two passes on one thread, and the activations that a batch keeps for its backward pass."""
     model, data = task.model(), task.train.batch(torch.arange(BATCH))
-    found = [measure(task, model, data, repeats=20) for _ in range(rounds)]
+    found = []
+    for _ in range(rounds):
+        wait_for_quiet()
+        found.append(measure(task, model, data, repeats=50))
     forward, backward = ([1000 * sum(times[kind]) for times in found] for kind in ("forward", "backward"))
     alive = Alive(time.perf_counter)
     kept = alive.loss(model, data)
@@ -116,6 +120,13 @@ def quiet() -> bool:
     return cores_since(before)[0] < QUIET
 
 
+def wait_for_quiet() -> None:
+    """Wait for the others to leave the machine alone, a minute at most."""
+    patience = time.monotonic() + 60
+    while not quiet() and time.monotonic() < patience:
+        time.sleep(0.3)
+
+
 def window(task: lu.Task, how: lu.Method) -> tuple[Result, float, float]:
     """A short run, the cores that other programs took meanwhile, and the cores that it kept busy itself."""
     before = stamp()
@@ -126,12 +137,23 @@ def window(task: lu.Task, how: lu.Method) -> tuple[Result, float, float]:
     return result, *cores_since(before)
 
 
-def counts(task: lu.Task, cell: tuple[int, int, int]) -> tuple[float, float]:
-    """Mean staleness and batches in flight of batches 60 to 180 of a real run, however busy the machine is."""
-    result = lu.train(
-        task, method(*cell), samples=200 * BATCH, batch_size=BATCH, evaluate_every=10**9, progress=False,
-        rule=lu.rules.SGD(lr=1e-5),
-    )  # fmt: skip
+def counts(task: lu.Task, cell: tuple[int, int, int]) -> tuple[float, float, float]:
+    """Mean staleness and batches in flight of batches 60 to 180 of a real run, and the cores that others took.
+
+    The quietest of at most five tries.
+    """
+    tries = []
+    for _ in range(5):
+        wait_for_quiet()
+        before = stamp()
+        result = lu.train(
+            task, method(*cell), samples=200 * BATCH, batch_size=BATCH, evaluate_every=10**9, progress=False,
+            rule=lu.rules.SGD(lr=1e-5),
+        )  # fmt: skip
+        tries.append((cores_since(before)[0], result))
+        if tries[-1][0] < QUIET:
+            break
+    noise, result = min(tries, key=lambda one: one[0])
     begun: dict[int, float] = {}
     written: dict[int, float] = {}
     for event in result.trace.events():
@@ -143,7 +165,7 @@ def counts(task: lu.Task, cell: tuple[int, int, int]) -> tuple[float, float]:
     first, last = written[60], begun[179]
     inside = sum(max(0.0, min(written[k], last) - max(begun[k], first)) for k in written)
     stale = statistics.fmean(event.staleness for event in result.trace.events("write") if event.batch in kept)
-    return stale, inside / (last - first)
+    return stale, inside / (last - first), noise
 
 
 def real(task: lu.Task, minutes: float, wanted: int, batch_mb: float) -> dict[str, Any]:
@@ -152,11 +174,12 @@ def real(task: lu.Task, minutes: float, wanted: int, batch_mb: float) -> dict[st
     contestants |= {"hogwild2": lu.Hogwild(2), "hogwild3": lu.Hogwild(3)}
     cells: dict[str, Any] = {}
     for cell in REAL:
-        stale, flights = zip(*(counts(task, cell) for _ in range(3)))
+        stale, flights, noise = zip(*(counts(task, cell) for _ in range(3)))
         cells[name(*cell)] = {
             "forward": cell[0], "backward": cell[1], "slack": cell[2],
             "staleness": statistics.median(stale), "staleness_spread": max(stale) - min(stale),
             "in_flight": statistics.median(flights), "mb": statistics.median(flights) * batch_mb,
+            "others": max(noise),
         }  # fmt: skip
         print(cell, cells[name(*cell)], flush=True)
     found: dict[str, list[tuple[float, float, float]]] = {key: [] for key in contestants}
@@ -231,7 +254,10 @@ def steady(result: Result, batches: int) -> tuple[float, float]:
 
 
 def price(task: lu.Task, beta: float, samples: int, seeds: list[int]) -> dict[str, Any]:
-    """Accuracy after the same samples at 1 forward : 2 backward, for three slacks; a run that diverges has none."""
+    """Accuracy after the same samples at 1 forward : 2 backward, for three slacks; a run that diverges has none.
+
+    Failed are those and the runs that end no better than guessing.
+    """
     stored: dict[str, Any] = {}
     for lr in RATES:
         for slack in (0, 4, 12):
@@ -248,7 +274,7 @@ def price(task: lu.Task, beta: float, samples: int, seeds: list[int]) -> dict[st
             stored[f"lr{str(lr)[2:]}s{slack}"] = {
                 "mean": statistics.fmean(scores) if scores else None,
                 "low": min(scores, default=None), "high": max(scores, default=None),
-                "diverged": len(seeds) - len(scores), "seeds": len(seeds),
+                "failed": len(seeds) - sum(score > CHANCE for score in scores), "seeds": len(seeds),
             }  # fmt: skip
             print(lr, slack, scores, flush=True)
     return {"samples": samples, **stored}
@@ -268,20 +294,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, seeds and cells, to see that it works")
     out = Path(__file__).parents[2] / "data" / "results" / "lesson06.json"
     parser.add_argument("--out", type=Path, default=out)
-    parser.add_argument("--keep-real", action="store_true", help="measure no real threads anew")
+    parser.add_argument("--keep-real", action="store_true", help="time no real threads anew")
     parser.add_argument("--minutes", type=float, default=15, help="how long to wait for quiet windows")
     given = parser.parse_args()
     torch.set_num_threads(1)
     task = lu.tasks.fashion_mnist(model="cnn")
     seeds = [0] if given.quick else [0, 1, 2]
+    cnn = passes(task, 3 if given.quick else 9)
     if given.keep_real:
-        before = json.loads(given.out.read_text("utf-8"))
-        cnn, threads = before["cnn"], before["real"]
+        threads = json.loads(given.out.read_text("utf-8"))["real"]
     else:
-        cnn = passes(task, 3 if given.quick else 9)
         threads = real(task, 2 if given.quick else given.minutes, 1 if given.quick else 5, cnn["batch_mb"])
     given.out.write_text(json.dumps(rounded({"cnn": cnn, "real": threads}), indent=1) + "\n", encoding="utf-8")
     beta = round(cnn["beta"], 2)
+    for cell in threads["cells"].values():
+        form = ideal(cell["forward"], cell["backward"], 1.0, beta, cell["slack"], 2)
+        cell |= {"closed_speed_up": form.rate * (1 + beta), "closed_staleness": form.staleness}
     runs = virtual(task, beta, cnn["batch_mb"], 100 if given.quick else 160, seeds)
     stored = {
         "machine": machine(),

@@ -249,16 +249,16 @@ class RatioMachine(Figure):
     def __init__(self, t_f: float | None = None, t_b: float | None = None) -> None:
         self._stored = stored("lesson06")
         cnn = self._stored["cnn"]
-        self._times = round(cnn["forward_ms"], 1), round(cnn["backward_ms"], 1)
-        forward, backward = (round(x or y, 1) for x, y in zip((t_f, t_b), self._times))
+        self._times = round(cnn["forward_ms"], 2), round(cnn["backward_ms"], 2)
+        forward, backward = (round(x or y, 2) for x, y in zip((t_f, t_b), self._times))
         super().__init__(
             {
                 "forward": Number("Forward threads F", 1, 3, 1, 1),
                 "backward": Number("Backward threads B", 1, BACKWARDS[-1], 1, 2),
                 "slack": Number("Slack of the pool", 0, SLACKS[-1], 1, 1),
                 "cores": Number("Cores", 1, 12, 1, 2),
-                "t_f": Number("Forward pass", 0.5, 20.0, 0.1, forward, "ms"),
-                "t_b": Number("Backward pass", 0.5, 40.0, 0.1, backward, "ms"),
+                "t_f": Number("Forward pass", 0.5, 20.0, 0.01, forward, "ms"),
+                "t_b": Number("Backward pass", 0.5, 40.0, 0.01, backward, "ms"),
             },
             Prediction(
                 f"One forward thread, two cores; a forward pass takes {forward:g} ms, a backward pass {backward:g} ms. "
@@ -345,8 +345,8 @@ class RatioMachine(Figure):
         self._along = canvas.text(0.56, 0.955, "", fontweight="bold", va="baseline")
         for name, axes in self._rows.items():
             axes.set_xlim(-0.6, SLACKS[-1] + 0.6)
-            axes.set_xticks(SLACKS, [] if name != "mb" else [str(s) for s in SLACKS])
-            axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+            axes.set_xticks(SLACKS if name == "mb" else [])  # the lowest row's are the others', too
+            axes.yaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 5, 10]))
             self._artists[name] = self._marks(axes)
         self._rows["mb"].set_xlabel("slack of the pool (views)")
 
@@ -366,7 +366,7 @@ class RatioMachine(Figure):
         self._curve = self._marks(axes)
         axes.set(xlabel="backward threads B", ylabel="speed-up over one thread", xlim=(0.6, 6.4))
         axes.set_xticks(list(BACKWARDS))
-        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         self._core_line = axes.plot([0.6, 6.4], [0, 0], color=picture.COLOURS[4], linewidth=1, linestyle=":")[0]
         self._forward_line = axes.plot([0.6, 6.4], [0, 0], color=picture.COLOURS[4], linewidth=1, linestyle=":")[0]
         above: dict[str, Any] = {"xytext": (0, 8), "textcoords": "offset points", "ha": "right", "fontsize": 9}

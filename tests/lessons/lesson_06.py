@@ -71,6 +71,17 @@ def one_forward_two_backward_is_the_direction(data):
     return data["limit"] == "the backward threads"
 
 
+def real_threads_are_not_faster_with_more_backward_threads(data):
+    """The stored windows, two cores: apart by more than their quartiles; and the pool is what is in flight."""
+    speed = dict(
+        zip(data["measured"]["speed"]["backward"], zip(*(data["measured"]["speed"][k] for k in ("low", "high"))))
+    )
+    assert speed[6][1] < speed[2][0], "six backward threads against two: upper quartile below the lower one"
+    for slack, tau in zip(data["measured_slack"]["counts"]["slack"], data["measured_slack"]["counts"]["staleness"]):
+        assert abs(tau - (1 + slack)) < 0.2 * (1 + slack)
+    return len(data["measured_slack"]["counts"]["slack"]) >= 4
+
+
 FINDINGS = [
     ("RatioMachine forward=1 backward=2 slack=1 cores=2", slack_buys_staleness_and_no_speed),
     ("RatioMachine forward=1 backward=6 slack=1 cores=2", more_backward_threads_stop_helping),
@@ -78,6 +89,7 @@ FINDINGS = [
     ("RatioMachine forward=2 backward=3 slack=1 cores=12", closed_form_and_virtual_clock_agree),
     ("RatioMachine forward=1 backward=2 slack=4 cores=12", the_timers_are_the_library_s_runs),
     ("RatioMachine forward=2 backward=1 slack=1 cores=12", one_forward_two_backward_is_the_direction),
+    ("RatioMachine forward=1 backward=1 slack=1 cores=2", real_threads_are_not_faster_with_more_backward_threads),
 ]
 
 
