@@ -83,7 +83,7 @@ def _claims(answer: Any) -> Verdict:
     if truths[claim] == "not shown":
         hint = f"Look at {claim} again: take the difference seed by seed. Is its mean outside two standard errors?"
     elif answer[claim] == "not shown":
-        hint = f"Look at {claim} again: the two spreads overlap, but do the differences of one seed each change sign?"
+        hint = f"Look at {claim} again: the two spreads overlap, but what of the differences of one seed each?"
     else:
         hint = f"Look at {claim} again: which of the two is larger? The rates are measured; staleness is not the judge."
     return Verdict(False, asked, yours, hint)

@@ -83,7 +83,7 @@ class StalenessLab(Figure):
     title = "What a late gradient costs"
     finding = (
         "Delay costs learning rate, along a known border: at a delay of 8 updates 9 % is left. "
-        "Were staleness noise of the same size, a third would be left at any delay."
+        "Were staleness noise of the same size, about a third would be left, however long the delay."
     )
     size = (7.2, 3.9)
 
