@@ -44,7 +44,7 @@ class Number:
         """Its lowest and highest value and three between."""
         steps = round((self.high - self.low) / self.step)
         places = [0, steps, steps // 4, steps // 2, (3 * steps) // 4]
-        return [self.allow("value", self.low + self.step * place) for place in places]
+        return [self.allow("value", min(self.high, self.low + self.step * place)) for place in places]
 
     def allow(self, name: str, value: Any) -> float:
         """The value, if it may be set; raises `ArgumentError` otherwise."""

@@ -158,8 +158,8 @@ class Scheduler(Figure):
         """What was measured, each run a dot; it does not depend on the moves."""
         found = self._measured
         axes.set(xscale="log", yscale="log", xlim=(0.4, 1e7), ylim=(FLOOR / 2, 20), xlabel="numbers in the tensor")
-        axes.set_title("Measured shares, %")
-        axes.set_yticks([FLOOR, 1e-6, 1e-4, 1e-2, 1], ["none", "0.0001", "0.01", "1", "100"])
+        axes.set_title("Often stale, hardly ever lost")
+        axes.set_yticks([FLOOR, 1e-6, 1e-4, 1e-2, 1], ["none", "10⁻⁴ %", "0.01 %", "1 %", "100 %"])
         axes.set_xticks([1, 1e3, 1e6], ["1", "1,000", "1,000,000"])
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
