@@ -256,14 +256,11 @@ def run_all(
     ``progress`` is told each figure's name before it is measured; ``tiny`` sizes show only that everything works.
     Raises: `ArgumentError` when no name contains ``only``.
     """
-    figures, threads = [], torch.get_num_threads()
+    figures = []
     positive_int("pairs", pairs)
-    try:
-        for name in [name for name in FIGURES if only is None or only in name] or [choose("only", only, FIGURES)]:
-            progress(name)
-            figures.append(FIGURES[name](pairs, tiny))
-    finally:
-        torch.set_num_threads(threads)  # programs set one
+    for name in [name for name in FIGURES if only is None or only in name] or [choose("only", only, FIGURES)]:
+        progress(name)
+        figures.append(FIGURES[name](pairs, tiny))
     return figures
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from .evaluate import Evaluator
 from .methods.base import Method
 from .observe import RealObserver, VirtualObserver
 from .preflight import check_devices, check_loss, check_model, check_rows, check_schedule, check_slow, check_type
+from .process import seeded
 from .progress import bar
 from .replica import trainable
 from .result import Result, machine
@@ -161,7 +161,7 @@ def train(
         raise ArgumentError(
             f"batch_size={batch_size} cannot be cut into micro_batches={micro_batches} equal parts: give a divisor"
         )
-    with _seeded(positive_int("seed", seed, at_least=0)):
+    with seeded(positive_int("seed", seed, at_least=0)):
         model = task.model().to(places[0])
     check_model(model)
     run = Run(
@@ -191,8 +191,9 @@ def train(
         "slow": {str(key): factor for key, factor in (slow or {}).items()}, "shuffle": shuffle, "skew": task.skew,
         "micro_batches": micro_batches, "layers": layers, "machine": machine(),
     }  # fmt: skip
-    # a virtual run computes with one thread throughout: the same bits, whatever number the caller has set
-    with _seeded(seed), _threads(1 if isinstance(kind, Virtual) else torch.get_num_threads()):
+    with seeded(seed):
+        if isinstance(kind, Virtual):  # with one thread throughout: the same bits, whatever number the caller has set
+            torch.set_num_threads(1)
         _go(run, method, kind, slow or {}, evaluator, data, progress, watch)
         return evaluator.result(method, settings)
 
@@ -233,8 +234,7 @@ def _go(
             watch(watched)
 
     try:
-        with _threads(torch.get_num_threads()):
-            run.clock.run(programs, tick)
+        run.clock.run(programs, tick)
     except ProgramError as error:
         if isinstance(error.__cause__, Diverged):
             raise error.__cause__ from None
@@ -262,22 +262,3 @@ def _every(given: int | None, budget: Budget, rows: int) -> int:
     if given is not None:
         return positive_int("evaluate_every", given)
     return max(budget.batch_size, budget.samples // 10 if budget.samples and not budget.seconds else rows // 2)
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Torch's default generator starts at ``seed`` inside, and is as it was outside."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Torch uses ``count`` threads for one operation inside, and as many as before outside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .process import as_before
 from .queues import Barrier, Queue
 
 
@@ -111,10 +112,12 @@ class Clock:
         """End the run now: every program raises `Stop` at its next wait."""
         self.stopped = True
 
+    @as_before()
     def run(self, programs: list[Program], tick: Callable[[], None] = lambda: None) -> None:
         """Run all programs to their end; ``tick`` is called about ten times a second from the calling thread.
 
-        Whatever happens (end, exception, Ctrl-C), no thread is left when this returns or raises.
+        Whatever happens (end, exception, Ctrl-C), no thread is left when this returns or raises, and torch's thread
+        count and random stream are the caller's again.
 
         Raises: `ProgramError` for the first exception in any program.
         """

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -254,6 +255,22 @@ def test_the_process_is_as_it_was_after_a_run(engine):
     torch.manual_seed(5)
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     lu.train(tiny_task(), lu.LayUp(2), samples=640, batch_size=16, engine=engine, progress=False)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("clock", [lu.RealClock, lu.VirtualClock])
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_a_clock_leaves_torch_as_it_found_it(clock, ends):
+    def body():
+        torch.rand(3)
+        if ends == "badly":
+            raise ZeroDivisionError
+
+    torch.manual_seed(5)
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    with nullcontext() if ends == "well" else pytest.raises(lu.ProgramError):
+        clock().run([lu.Program(0, body), lu.Program(1, body, index=1)])
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
 

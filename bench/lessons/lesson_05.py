@@ -24,6 +24,7 @@ from minilayup import bench, models, tasks, theory
 from minilayup.course.lesson_05 import gradient_memory
 from minilayup.figures.update_waterfall import ages
 from minilayup.methods import SGD, Hogwild, Method
+from minilayup.process import seeded
 from minilayup.result import machine
 
 UPDATES = ("block", "layer")
@@ -55,8 +56,7 @@ def bits_equal(task: lu.Task, update: str, rows: int) -> bool:
     """Whether some steps of minilayup leave the weights that a plain loop with torch.optim.SGD leaves."""
     run = lu.train(task, SGD(update), samples=BITS_BATCHES * rows, batch_size=rows, rule=RULE, shuffle=False,
                    evaluate_every=10**9, progress=False)  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         model = task.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
     for batch in bench.batches_of(task, rows, BITS_BATCHES):

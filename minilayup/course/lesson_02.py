@@ -14,6 +14,7 @@ from .. import rules, tasks
 from ..clocks import VirtualClock
 from ..engine import Virtual, train
 from ..methods import Hogwild, Method, SyncSGD
+from ..process import seeded
 from ..threads import Deadlock, Program, ProgramError
 from .exercise import Exercise, Verdict
 
@@ -99,15 +100,13 @@ Worker = Callable[[int, nn.Module, list[Batch], list[Any], Callable[[], None], f
 
 def _small() -> nn.Module:
     """The replica with which every worker begins, in float64."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2)
+    with seeded(2):
         return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 4)).double()
 
 
 def _rounds(sizes: Sequence[int], rounds: int) -> list[list[Batch]]:
     """For each worker its batches, one for each round; ``sizes``: rows of each worker's batch."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
+    with seeded(3):
         return [
             [(torch.randn(rows, 5, dtype=torch.float64), torch.randint(4, (rows,))) for _ in range(rounds)]
             for rows in sizes

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-import torch
-
 from ..clocks import VirtualClock
 from ..figures.scheduler import WRITES, interleave
 from ..threads import Clock, Deadlock, Program, ProgramError
@@ -128,11 +126,10 @@ class Trial:
         self._numbers = Numbers(self._clock)
         self.problem = self.said = ""
         programs = [Program(k, lambda k=k: self._work(k, pairs[k]), index=k) for k in range(len(pairs))]  # type: ignore[misc]
-        with torch.random.fork_rng(devices=[]):
-            try:
-                self._clock.run(programs)
-            except ProgramError as error:
-                self._explain(error)
+        try:
+            self._clock.run(programs)
+        except ProgramError as error:
+            self._explain(error)
         self.seconds = self._clock.ended
         self.made = 2 * sum(map(len, pairs))
         self.lost = self.made + sum(self._numbers)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..figures.update_waterfall import HERE, UpdateWaterfall
 from ..hooks import Gradients, Grads
+from ..process import seeded
 from ..replica import trainable
 from .exercise import Exercise, Verdict
 
@@ -77,8 +78,7 @@ class Stack(nn.Module):
 
 
 def _stack_peak(update: str) -> int:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         model = Stack()
         loss = F.cross_entropy(model(torch.randn(8, 784)), torch.randint(10, (8,)))
     return gradient_memory(model, loss, update)[0]
@@ -147,8 +147,7 @@ def _train(install: Install | None, tied: bool, batches: int, parts: int) -> tup
 
     Returns the network, and the peak of the bytes in ``.grad`` during the last backward pass.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
+    with seeded(1):
         model = Tied(tied)
         x, y = torch.randn(batches, parts, 4, 6), torch.randint(8, (batches, parts, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=LR) if install is None else None

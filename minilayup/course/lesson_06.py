@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from ..clocks import VirtualClock
 from ..figures.ratio_machine import VirtualRun, ideal, virtual_run
 from ..threads import Deadlock, Program, ProgramError
@@ -174,7 +172,6 @@ class Site:
     def run(self, bodies: list[Callable[[], None]]) -> None:
         """Run them to their end; raises `ProgramError` for what goes wrong in one of them."""
         until = time.monotonic() + 4.0  # only so that a loop without end does not hang the notebook
-        threads = torch.get_num_threads()
 
         def tick() -> None:
             if time.monotonic() > until:
@@ -182,11 +179,7 @@ class Site:
 
         kinds = ["forward"] * self.forward + ["backward"] * self.backward
         programs = [Program(k, body, kind, k) for k, (body, kind) in enumerate(zip(bodies, kinds))]
-        with torch.random.fork_rng(devices=[]):
-            try:
-                self.clock.run(programs, tick)
-            finally:
-                torch.set_num_threads(threads)
+        self.clock.run(programs, tick)
 
 
 def _repair(answer: Any) -> Verdict:

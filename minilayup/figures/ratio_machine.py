@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-import torch
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
@@ -175,12 +174,7 @@ def virtual_run(
     programs = method.programs(cast(Run, passes))
     for index, program in enumerate(programs):
         program.index = index
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):  # the virtual clock seeds torch's generator
-        try:
-            passes.clock.run(programs)
-        finally:
-            torch.set_num_threads(threads)
+    passes.clock.run(programs)
     return _measure(passes.flights, forward, backward)
 
 
