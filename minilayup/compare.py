@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .engine import Threads, Virtual, train
 from .errors import ArgumentError, choose, number, positive_int
 from .methods.base import Method
-from .preflight import check_slow
+from .preflight import check_seeds, check_slow
 from .result import Result
 from .rules import Rule, Schedule
 from .run import Diverged
@@ -191,12 +191,7 @@ def compare(
     positive_int("samples", samples)
     if target is not None:
         number("target", target, 0, open_low=True)
-    several = isinstance(seeds, Sequence) and not isinstance(seeds, str)
-    chosen: Sequence[int] = seeds if several else range(positive_int("seeds", seeds))  # type: ignore[assignment]
-    for seed in chosen:
-        positive_int("seeds", seed, at_least=0)
-    if not chosen:
-        raise ArgumentError("seeds=[] is empty: give how many, or which")
+    chosen = check_seeds(seeds)
     where = f"{task.name}, {samples:,} samples, {'all equal' if not slow else f'slowed: {dict(slow)}'}"
     comparison = Comparison(title or where, {}, target) if into is None else into
     comparison.results.update({name: [] for name in named})

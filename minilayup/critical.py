@@ -13,7 +13,7 @@ from typing import Any
 from .engine import Virtual, train
 from .errors import ArgumentError, number, positive_int
 from .methods.base import Method
-from .preflight import check_type
+from .preflight import check_seeds, check_type
 from .rules import SGD, Rule, Schedule
 from .run import Diverged
 from .tasks import Task
@@ -125,7 +125,7 @@ def critical_rate(
     high = number("high", high, low, open_low=True)
     positive_int("samples", samples)
     cells = 2 ** positive_int("steps", steps)
-    chosen = _seeds(seeds)
+    chosen = check_seeds(seeds)
     check_type("rule", rule, Callable, "a function of the learning rate, such as rules.SGD")
     check_type(f"rule({low:g})", rule(low), Rule, "a function that returns a rule, such as rules.SGD")
     clock = Virtual() if engine is None else engine
@@ -172,12 +172,3 @@ def critical_rate(
         brackets.append((rates[below], rates[above]))
     metric = "accuracy" if task.accuracy else "loss"
     return Critical(str(method), task.name, metric, target, samples, chosen, tuple(brackets), runs)
-
-
-def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
-    """How many, or which, as a tuple of seeds."""
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        return tuple(range(positive_int("seeds", given)))
-    if not given:
-        raise ArgumentError("seeds=[] is empty: give how many, or which")
-    return tuple(positive_int("seeds", seed, at_least=0) for seed in given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from .costs import layer_costs
 from .errors import ArgumentError, choose, number, positive_int
 from .evaluate import Evaluator
 from .methods.base import Method
-from .observe import RealObserver, VirtualObserver
+from .observe import RealObserver, VirtualObserver, source
 from .preflight import check_devices, check_loss, check_model, check_rows, check_schedule, check_slow, check_type
 from .process import seeded
 from .progress import bar
@@ -214,7 +213,7 @@ def _go(
         run.observer = RealObserver(run.clock, run.trace, factors, evaluator.note, run.written)
     else:
         costs = layer_costs(kind.cost, run.task, run.model, data, run.layers, kind.forward, kind.backward)
-        sources = [random.Random(f"program {index} of seed {run.seed}") for index in range(method.threads)]
+        sources = [source(index, run.seed) for index in range(method.threads)]
         run.observer = VirtualObserver(
             run.clock, run.trace, factors, evaluator.note, run.written, costs, kind.jitter, kind.per, sources
         )

@@ -133,4 +133,14 @@ class VirtualObserver(Observer):
         super().computed(view, kind, layer)
 
     def _draw(self, program: Program) -> float:
-        return math.exp(self._jitter * self._randoms[program.index].gauss(0, 1)) if self._jitter else 1.0
+        return jitter(self._randoms[program.index], self._jitter)
+
+
+def source(program: int, seed: int) -> random.Random:
+    """Where a program's jitter on the virtual clock is drawn from."""
+    return random.Random(f"program {program} of seed {seed}")
+
+
+def jitter(source: random.Random, sigma: float) -> float:
+    """A log-normal factor on the time of a pass; 1 for sigma = 0, without a draw."""
+    return math.exp(sigma * source.gauss(0, 1)) if sigma else 1.0

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from .errors import ArgumentError, choose, number
+from .errors import ArgumentError, choose, number, positive_int
 from .tasks import Task
 
 
@@ -38,6 +38,15 @@ def check_slow(slow: Mapping[Any, float], allowed: Set[int | str]) -> None:
         elif isinstance(key, bool) or key not in allowed:
             workers = max(worker for worker in allowed if isinstance(worker, int))
             raise ArgumentError(f"slow={key!r} is not a worker; there are workers 0 to {workers}")
+
+
+def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """How many (0, 1, …), or which, as a tuple of seeds."""
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str):
+        return tuple(range(positive_int("seeds", seeds)))
+    if not seeds:
+        raise ArgumentError("seeds=[] is empty: give how many, or which")
+    return tuple(positive_int("seeds", seed, at_least=0) for seed in seeds)
 
 
 def check_devices(devices: Sequence[str] | None, virtual: bool) -> list[torch.device]:

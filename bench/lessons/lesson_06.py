@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import minilayup as lu
 from minilayup.costs import measure
-from minilayup.figures.ratio_machine import ideal, virtual_run
+from minilayup.figures.forward_backward import ideal, virtual_run
 from minilayup.result import Result, machine
 
 BATCH = 64

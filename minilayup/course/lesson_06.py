@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from ..clocks import VirtualClock
-from ..figures.ratio_machine import VirtualRun, ideal, virtual_run
+from ..figures.forward_backward import VirtualRun, ideal, virtual_run
 from ..threads import Deadlock, Program, ProgramError
 from .exercise import Exercise, Verdict
 

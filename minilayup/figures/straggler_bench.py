@@ -6,14 +6,12 @@ anything.  `lanes` finds the same times in the events of a run.
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Iterator
 from typing import Any
 
 from matplotlib.figure import SubFigure
 
-from .. import theory
+from .. import observe, theory
 from ..table import Table
 from ..trace import Trace
 from . import picture
@@ -30,9 +28,9 @@ Spans = list[tuple[float, float]]  # (start, end) of each batch, in s
 
 def times(worker: int, factor: float, jitter: float, seed: int = 0) -> Iterator[float]:
     """What the batches of a worker take, one after the other, in s: the draws of a run on the virtual clock."""
-    source = random.Random(f"program {worker} of seed {seed}")
+    own = observe.source(worker, seed)
     while True:
-        yield sum(factor * cost * (math.exp(jitter * source.gauss(0, 1)) if jitter else 1.0) for cost in PASSES)
+        yield sum(factor * cost * observe.jitter(own, jitter) for cost in PASSES)
 
 
 def schedule(

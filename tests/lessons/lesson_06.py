@@ -4,7 +4,8 @@ from functools import partial
 from statistics import fmean
 
 from minilayup.course import stored
-from minilayup.figures.ratio_machine import BACKWARDS, ideal, virtual_run
+from minilayup.figures.forward_backward import ideal, virtual_run
+from minilayup.figures.ratio_machine import BACKWARDS
 
 BETA = round(stored("lesson06")["cnn"]["beta"], 2)
 SEEDS = range(3)
