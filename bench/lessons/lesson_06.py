@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import minilayup as lu
 from minilayup.costs import measure
 from minilayup.figures.forward_backward import ideal, virtual_run
+from minilayup.figures.measured_step import Saved
 from minilayup.result import Result, machine
 
 BATCH = 64
@@ -49,9 +50,9 @@ def passes(task: lu.Task, rounds: int) -> dict[str, Any]:
         wait_for_quiet()
         found.append(measure(task, model, data, repeats=50))
     forward, backward = ([1000 * sum(times[kind]) for times in found] for kind in ("forward", "backward"))
-    alive = Alive(time.perf_counter)
-    kept = alive.loss(model, data)
-    mb = alive.now / 1e6
+    saved = Saved()
+    kept = counted_loss(saved)(model, data)
+    mb = saved.live / 1e6
     del kept
     return {
         "batch": BATCH,
@@ -64,42 +65,16 @@ def passes(task: lu.Task, rounds: int) -> dict[str, Any]:
     }
 
 
-class Alive:
-    """Counts the bytes that autograd keeps for backward passes, each storage once, parameters not at all."""
+def counted_loss(saved: Saved) -> Callable[[nn.Module, Any], Tensor]:
+    """The classification loss, whose forward passes' savings are counted; weights are not."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.time, self.now, self.peak, self._users = now, 0, 0, dict[int, int]()
-
-    def loss(self, module: nn.Module, batch: Any) -> Tensor:
-        weights = {p.untyped_storage().data_ptr() for p in module.parameters()}
-
-        def pack(tensor: Tensor) -> Any:
-            return tensor if tensor.untyped_storage().data_ptr() in weights else Kept(self, tensor)
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: getattr(kept, "tensor", kept)):
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        with saved.outside(module.parameters()):
             return lu.tasks.classification_loss(module, batch)
 
-    def add(self, tensor: Tensor, sign: int) -> None:
-        key = tensor.untyped_storage().data_ptr()
-        before = self._users.get(key, 0)
-        self._users[key] = before + sign
-        if (before, sign) in ((0, 1), (1, -1)):
-            self.now += sign * tensor.untyped_storage().nbytes()
-            self.peak = max(self.peak, self.now)
+    return loss
 
 
-class Kept:
-    """One saved tensor; counted until autograd lets go of it."""
-
-    def __init__(self, alive: Alive, tensor: Tensor) -> None:
-        self.alive, self.tensor = alive, tensor.detach()  # a layer that keeps its own output would keep itself alive
-        alive.add(tensor, 1)
-
-    def __del__(self) -> None:
-        self.alive.add(self.tensor, -1)
-
-
-# -- real threads ------------------------------------------------------------------------------------------------------
 def stamp() -> tuple[float, float, float]:
     """Processor seconds of the whole machine and of this process, and seconds."""
     with open("/proc/stat") as file:
@@ -226,13 +201,13 @@ def virtual(task: lu.Task, beta: float, batch_mb: float, batches: int, seeds: li
     for cell in VIRTUAL:
         runs = []
         for seed in seeds:
-            alive = Alive(time.perf_counter)
-            counted = lu.Task(task.model, task.train, task.test, alive.loss, task.accuracy, task.name)
+            saved = Saved()
+            counted = lu.Task(task.model, task.train, task.test, counted_loss(saved), task.accuracy, task.name)
             result = lu.train(
                 counted, method(*cell), samples=batches * BATCH, batch_size=BATCH, engine=lu.Virtual(1.0, beta),
                 rule=lu.rules.SGD(lr=1e-4), seed=seed, evaluate_every=10**9, progress=False,
             )  # fmt: skip
-            runs.append((*steady(result, batches), alive.peak / 1e6))
+            runs.append((*steady(result, batches), saved.peak / 1e6))
         rates, stale, peaks = zip(*runs)
         form, timed = ideal(cell[0], cell[1], 1.0, beta, cell[2], 99), virtual_run(*cell, 1.0, beta)
         stored[name(*cell)] = {

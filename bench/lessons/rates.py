@@ -20,6 +20,8 @@ import torch
 import minilayup as lu
 from minilayup import theory
 from minilayup.critical import critical_rate
+from minilayup.figures.forward_backward import shares
+from minilayup.figures.measured_step import Saved
 from minilayup.result import machine
 from minilayup.trace import Trace
 
@@ -139,13 +141,9 @@ def in_flight(trace: Trace, start: float, end: float) -> tuple[float, int]:
         elif event.kind == "backward":
             ends[event.batch] = max(event.end, ends.get(event.batch, 0.0))
     assert not trace.dropped
-    mean = sum(max(0.0, min(ends[k], end) - max(begins[k], start)) for k in begins) / (end - start)
-    steps = sorted([(time, -1) for time in ends.values()] + [(time, 1) for time in begins.values()])
-    now = most = 0
-    for _, step in steps:  # at the same instant an end counts before a beginning
-        now += step
-        most = max(most, now)
-    return mean, most
+    spans = [(begins[k], ends[k]) for k in begins]
+    mean = sum(count * share for count, share in shares(spans, start, end).items())
+    return mean, max(shares(spans, 0.0, max(ends.values())))
 
 
 def costs(task: lu.Task, method: lu.Method, seeds: Iterable[int]) -> Numbers:
@@ -166,19 +164,11 @@ def costs(task: lu.Task, method: lu.Method, seeds: Iterable[int]) -> Numbers:
 
 def activation_bytes(task: lu.Task) -> int:
     """Bytes that autograd keeps from one batch's forward pass for its backward pass, the weights not counted."""
-    model, kept = task.model(), {}
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = task.loss(model, task.train.batch(torch.arange(BATCH)))  # the graph lives, so no storage is used twice
+    model, saved = task.model(), Saved()
+    with saved.outside(model.parameters()):
+        loss = task.loss(model, task.train.batch(torch.arange(BATCH)))  # the graph lives as long as the loss
     assert loss.requires_grad
-    return sum(kept.values())
+    return saved.live
 
 
 def memory(task: lu.Task) -> Numbers:

@@ -185,8 +185,8 @@ def _measure(flights: list[Flight], forward: int, backward: int) -> VirtualRun:
     }
     threads = {"forward": forward, "backward": backward}
     busy = {kind: sum(clip(*work) for work in works[kind]) / span / threads[kind] for kind in works}
-    crowd = _shares(works["forward"] + works["backward"], first, last)
-    flying = _shares([(f.begun, f.written) for f in flights], first, last)
+    crowd = shares(works["forward"] + works["backward"], first, last)
+    flying = shares([(f.begun, f.written) for f in flights], first, last)
     return VirtualRun(
         rate=len(kept) / span,
         in_flight=sum(count * share for count, share in flying.items()),
@@ -197,7 +197,7 @@ def _measure(flights: list[Flight], forward: int, backward: int) -> VirtualRun:
     )
 
 
-def _shares(spans: list[tuple[float, float]], first: float, last: float) -> dict[int, float]:
+def shares(spans: list[tuple[float, float]], first: float, last: float) -> dict[int, float]:
     """{n: share of the time from first to last that exactly n of these spans cover}."""
     edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
     found: Counter[int] = Counter()

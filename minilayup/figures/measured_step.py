@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from .. import costs, rules
 from ..data import Stream
@@ -45,57 +46,72 @@ class Live:
         return max((size for _, size in self.changes), default=0)
 
 
-class _Held:
-    """Stands for a tensor in autograd's graph.  When autograd lets go of it, ``released`` is called."""
-
-    def __init__(self, tensor: Tensor, released: Callable[[], None]) -> None:
-        self.tensor, self.released = tensor, released
-
-    def __del__(self) -> None:
-        self.released()
-
-
-def live_activations(task: Task, model: nn.Module, data: Any, layers: str | list[str] = "module") -> Live:
-    """Count the bytes that autograd keeps for the backward pass, from the moment it takes them to when it lets go.
+class Saved:
+    """Counts the bytes that autograd keeps for backward passes, from the moment it takes them to when it lets go.
 
     Autograd hands each tensor that it saves to a hook of ours, keeps what the hook returns, and drops it as soon as the
     operation that needed it has been differentiated; what we return notices that it is dropped.  A piece of storage
-    counts once however many tensors look at it, from the first that is saved to the last that is dropped.  What was
-    there before the pass (weights, buffers, the batch) does not count; nor do gradients, and what an operation needs
-    only while it runs.
+    counts once however many tensors look at it, from the first that is saved to the last that is dropped.
+
+    Attributes:
+        live, peak: bytes now, and the most there were.
+
+    Args:
+        changed: called with the bytes that are live from then on.
+    """
+
+    def __init__(self, changed: Callable[[int], None] = lambda live: None) -> None:
+        self.live = self.peak = 0
+        self._changed = changed
+        self._holders: Counter[int] = Counter()
+
+    def outside(self, known: Iterable[Tensor]) -> saved_tensors_hooks:
+        """While this is entered, what forward passes save is counted; storage of the ``known`` tensors is not."""
+        before = {tensor.untyped_storage().data_ptr() for tensor in known}
+
+        def keep(tensor: Tensor) -> Tensor | _Held:
+            return tensor if tensor.untyped_storage().data_ptr() in before else _Held(self, tensor)
+
+        return saved_tensors_hooks(keep, lambda kept: kept.tensor if isinstance(kept, _Held) else kept)
+
+    def add(self, tensor: Tensor, holders: int) -> None:
+        """One holder more, or less, of a tensor's storage."""
+        storage = tensor.untyped_storage()
+        before = self._holders[storage.data_ptr()]
+        self._holders[storage.data_ptr()] = before + holders
+        if (before == 0) != (before + holders == 0):
+            self.live += holders * storage.nbytes()
+            self.peak = max(self.peak, self.live)
+            self._changed(self.live)
+
+
+class _Held:
+    """Stands for a tensor in autograd's graph, and is counted until autograd lets go of it."""
+
+    def __init__(self, saved: Saved, tensor: Tensor) -> None:
+        self._saved, self.tensor = saved, tensor.detach()  # a layer that keeps its own output would keep itself alive
+        saved.add(tensor, 1)
+
+    def __del__(self) -> None:
+        self._saved.add(self.tensor, -1)
+
+
+def live_activations(task: Task, model: nn.Module, data: Any, layers: str | list[str] = "module") -> Live:
+    """Count the bytes that autograd keeps for the backward pass, as `Saved` does, and when.
+
+    What was there before the pass (weights, buffers, the batch) does not count; nor do gradients, and what an operation
+    needs only while it runs.
     """
     trial = copy.deepcopy(model)
-    before = {t.untyped_storage().data_ptr() for t in (*trial.parameters(), *trial.buffers(), *_tensors(data))}
-    holders: Counter[int] = Counter()
     marks: list[tuple[int, float]] = []
     changes: list[tuple[float, int]] = []
-    live = 0
-
-    def changed(by: int) -> None:
-        nonlocal live
-        live += by
-        changes.append((time.perf_counter(), live))
-
-    def keep(tensor: Tensor) -> _Held:
-        storage = tensor.untyped_storage()
-        place, size = storage.data_ptr(), storage.nbytes()
-        counts = place not in before
-
-        def released() -> None:
-            holders[place] -= 1
-            if counts and holders[place] == 0:
-                changed(-size)
-
-        holders[place] += 1
-        if counts and holders[place] == 1:
-            changed(size)
-        return _Held(tensor, released)
-
+    saved = Saved(lambda live: changes.append((time.perf_counter(), live)))
     for i, (_, module, own) in enumerate(trainable(trial, layers)):
         module.register_forward_pre_hook(lambda m, x, i=i: marks.append((i, time.perf_counter())))
         for p in own:
             p.register_post_accumulate_grad_hook(lambda p, i=i: marks.append((i, time.perf_counter())))
-    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda held: held.tensor):
+    known = (*trial.parameters(), *trial.buffers(), *_tensors(data))
+    with torch.random.fork_rng(devices=[]), saved.outside(known):
         loss = task.loss(trial, data)
         marks.append((-1, time.perf_counter()))
         loss.backward()
