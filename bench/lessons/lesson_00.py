@@ -5,10 +5,10 @@ python bench/lessons/lesson_00.py [--quick]       writes data/results/lesson00.j
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
-from pathlib import Path
+
+from store import write
 
 import minilayup as lu
 from minilayup.figures.race_in_small import BATCH, METHODS, SECONDS, small_task
@@ -41,9 +41,7 @@ def main(quick: bool) -> None:
         "seeds": list(seeds),
         "workers": 4,
     }
-    text = json.dumps({"settings": settings, "machine": machine(), **found}, indent=1)
-    path = Path(__file__).parents[2] / "data" / "results" / "lesson00.json"
-    path.write_text(text + "\n", encoding="utf-8")
+    write("00", {"settings": settings, "machine": machine(), **found}, quick)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from store import write
 from torch import nn
 
 from minilayup import models, tasks
@@ -62,7 +61,6 @@ def first_pool(batch: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of two repeats, batches of 16 only; to try it")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "data" / "results" / "lesson01.json")
     given = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
@@ -121,8 +119,7 @@ def main() -> None:
     }
     found["pool"]["first"] = first_pool(64)
     found["steps"] = steps
-    given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(given.out, given.out.stat().st_size, "bytes")
+    write("01", found, given.quick)
 
 
 def summary(step: dict[str, Any]) -> dict[str, Any]:

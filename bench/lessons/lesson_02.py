@@ -6,13 +6,12 @@ About five minutes on one core; ``--quick`` takes one seed and three sizes, to s
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
+from store import rounded, write
 
 import minilayup as lu
 from minilayup.result import machine
@@ -23,14 +22,8 @@ WARM_UP = 3_200  # samples, a quarter of the run
 CLOCK = lu.Virtual(jitter=0)
 LONG = 3_000.0  # virtual s: 1,000 batches of one worker
 SIGMA = 0.3
-RESULTS = Path(__file__).parents[2] / "data" / "results" / "lesson02.json"
 
 Numbers = dict[str, Any]
-
-
-def rounded(value: float) -> float:
-    """Four digits that count."""
-    return float(f"{value:.4g}")
 
 
 def spread(values: Sequence[float]) -> Numbers:
@@ -127,7 +120,7 @@ def equality(task: lu.Task) -> Numbers:
 def main() -> None:
     """Measure everything and write it down."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one seed, three sizes, nothing is written")
+    parser.add_argument("--quick", action="store_true", help="one seed, three sizes, written into the current folder")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     seeds, sizes = ([0], [1, 4, 16]) if quick else ([0, 1, 2, 3, 4], SIZES)
@@ -148,11 +141,7 @@ def main() -> None:
         "straggler": stragglers(seeds),
         "sync": scaling(task, sizes, seeds),
     }  # fmt: skip
-    text = json.dumps(everything, indent=1, allow_nan=False) + "\n"
-    if quick:
-        print(text)
-    else:
-        RESULTS.write_text(text, encoding="utf-8")
+    write("02", everything, quick)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ Writes data/results/lesson03.json; takes about two minutes.  Shares are of 1, no
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import torch
+from store import rounded, write
 
 import minilayup as lu
 from minilayup.course import races
@@ -37,12 +36,7 @@ def spread(values: list[float]) -> dict[str, Any]:
         "sd": statistics.stdev(values),
         "runs": values,
     }
-    return {key: list(map(short, value)) if key == "runs" else short(value) for key, value in found.items()}
-
-
-def short(value: float) -> float:
-    """Four digits of it."""
-    return float(f"{value:.4g}")
+    return dict(rounded(found))
 
 
 def additions(repetitions: int, tries: int, seconds: float) -> list[dict[str, Any]]:
@@ -66,10 +60,10 @@ def additions(repetitions: int, tries: int, seconds: float) -> list[dict[str, An
                 "lost": lost,
                 "none_lost": sum(run.lost == 0 for run in runs),
                 "made": sum(run.made for run in runs),
-                "period_us": short(1e6 * period),
+                "period_us": rounded(1e6 * period),
                 "cores": spread([run.cores for run in runs]),
-                "predicted": short(WINDOW / period),
-                "ratio": short(lost["median"] / (WINDOW / period)),
+                "predicted": rounded(WINDOW / period),
+                "ratio": rounded(lost["median"] / (WINDOW / period)),
             }
         )
     return rows
@@ -93,8 +87,8 @@ def beside(repetitions: int) -> dict[str, Any]:
     for name, work in (("python", races.add_in_python), ("torch", races.multiply_in_torch)):
         runs = [races.beside(work) for _ in range(repetitions)]
         found[name] = {
-            "ms": short(1e3 * statistics.median(run.seconds for run in runs)),
-            "pause_ms": short(1e3 * statistics.median(run.pause for run in runs)),
+            "ms": rounded(1e3 * statistics.median(run.seconds for run in runs)),
+            "pause_ms": rounded(1e3 * statistics.median(run.pause for run in runs)),
             "share": spread([run.pause / run.seconds for run in runs]),
         }
     return found
@@ -133,11 +127,11 @@ def all_orders(updates: int = 3) -> dict[str, Any]:
     """Every order of two threads' steps, three updates each: how many updates are lost, how many writes are stale."""
     steps = 3 * updates
     found: dict[str, Any] = {}
-    for write, name in zip(WRITES, ("add", "store")):
+    for how, name in zip(WRITES, ("add", "store")):
         lost, stale = [], []
         for places in combinations(range(2 * steps), steps):
             moves = "".join("A" if k in places else "B" for k in range(2 * steps))
-            taken = interleave(moves, write)
+            taken = interleave(moves, how)
             lost.append(2 * updates - len(taken[-1].kept))
             stale.append(sum(step.staleness > 0 for step in taken))
         found[name] = {
@@ -174,9 +168,7 @@ def main() -> None:
         "orders": all_orders(),
         "machine": machine(),
     }
-    path = Path(__file__).parents[2] / "data" / "results" / "lesson03.json"
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"{path}: {path.stat().st_size:,} bytes")
+    write("03", result, quick)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ import signal
 import statistics
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import rates
 import torch
+from store import rounded, write
 
 import minilayup as lu
 from minilayup import theory
@@ -88,12 +88,12 @@ def batch_sizes(sizes: Sequence[int], seeds: Sequence[int], steps: int) -> Numbe
         relatives = [b / a for a, b in zip(one.rates, many.rates)]
         found[f"b{size}"] = {
             "batch_size": size,
-            "one": rates.rounded(one.mean),
-            "one_std": rates.rounded(one.spread),
-            "many": rates.rounded(many.mean),
-            "many_std": rates.rounded(many.spread),
-            "relative": rates.rounded(statistics.fmean(relatives)),
-            "relative_std": rates.rounded(rates.spread(relatives)),
+            "one": rounded(one.mean),
+            "one_std": rounded(one.spread),
+            "many": rounded(many.mean),
+            "many_std": rounded(many.spread),
+            "relative": rounded(statistics.fmean(relatives)),
+            "relative_std": rounded(rates.spread(relatives)),
         }
         print(f"04 batches of {size}", found[f"b{size}"], flush=True)
     run = lu.train(
@@ -103,9 +103,9 @@ def batch_sizes(sizes: Sequence[int], seeds: Sequence[int], steps: int) -> Numbe
     tau = run.trace.mean_staleness()
     border = rates.border(tau) / 2
     return {
-        "workers": WORKERS, "staleness": rates.rounded(tau), "border_relative": rates.rounded(border),
+        "workers": WORKERS, "staleness": rounded(tau), "border_relative": rounded(border),
         "updates": updates, "seeds": list(seeds), "target": lesson_04.TARGET,
-        "resolution": rates.rounded((rates.HIGH / rates.LOW) ** (1 / 2**steps) - 1), **found,
+        "resolution": rounded((rates.HIGH / rates.LOW) ** (1 / 2**steps) - 1), **found,
     }  # fmt: skip
 
 
@@ -125,11 +125,11 @@ def between(workers: Sequence[int], seeds: Sequence[int], steps: int) -> Numbers
         relatives = [b / a for a, b in zip(one.rates, many.rates)]
         found[f"w{n}"] = {
             "workers": n,
-            "rate": rates.rounded(many.mean),
-            "relative": rates.rounded(many.mean / one.mean),
-            "relative_std": rates.rounded(rates.spread(relatives)),
-            "staleness": rates.rounded(tau),
-            "border_relative": rates.rounded(rates.border(tau) / 2),
+            "rate": rounded(many.mean),
+            "relative": rounded(many.mean / one.mean),
+            "relative_std": rounded(rates.spread(relatives)),
+            "staleness": rounded(tau),
+            "border_relative": rounded(rates.border(tau) / 2),
         }
     print("04 between", found, flush=True)
     return found
@@ -156,8 +156,8 @@ def bowl(seeds: Sequence[int]) -> Numbers:
             ).rates  # fmt: skip
             over = [rate / border for rate in rates]
             found[f"{name}{n}"] = {
-                "over_border": rates.rounded(statistics.fmean(over)),
-                "std": rates.rounded(rates.spread(over)),
+                "over_border": rounded(statistics.fmean(over)),
+                "std": rounded(rates.spread(over)),
             }
     print("04 bowl", found, flush=True)
     return found
@@ -172,7 +172,7 @@ def design() -> Numbers:
     ):  # fmt: skip
         found = lesson_04.scores(lr, size)
         rows[name] = {
-            "lr": rates.rounded(lr), "batch_size": size, "scores": [round(score, 4) for score in found],
+            "lr": rounded(lr), "batch_size": size, "scores": [round(score, 4) for score in found],
             "mean": round(statistics.fmean(found), 4), "std": round(statistics.stdev(found), 4),
         }  # fmt: skip
         print("04 design", name, rows[name], flush=True)
@@ -209,7 +209,7 @@ def main() -> None:
     everything["bowl"] = bowl(seeds[:3])
     everything["design"] = design()
     everything["machine"] = machine()
-    rates.write((Path() if given.quick else rates.RESULTS) / "lesson04.json", everything)
+    write("04", everything, given.quick)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,15 @@ Writes data/results/lesson05.json.  About a minute of processor time.  Layers ar
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
+from store import rounded, write
 from torch import Tensor, nn
 
 import minilayup as lu
@@ -31,11 +30,6 @@ UPDATES = ("block", "layer")
 BITS_BATCHES, LAYERS, JITTER = 20, 8, 0.3
 ENGINE = lu.Virtual(forward=1.0, backward=2.0, jitter=JITTER)
 RULE = lu.rules.SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
-
-
-def rounded(value: float) -> float:
-    """Four digits that count."""
-    return float(f"{value:.4g}")
 
 
 def over(values: Sequence[float]) -> dict[str, Any]:
@@ -251,9 +245,7 @@ def main(quick: bool) -> None:
     batches = 200 if quick else 2_000
     found["staleness"] = staleness(4, batches, seeds)
     found["age"] = age(batches, seeds)
-    path = Path(__file__).parents[2] / "data" / "results" / "lesson05.json"
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(path, path.stat().st_size, "bytes")
+    write("05", found, quick)
 
 
 if __name__ == "__main__":

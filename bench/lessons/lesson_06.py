@@ -1,23 +1,23 @@
 """Measure what lesson 06 says about forward threads, backward threads and the pool.
 
-    python bench/lessons/lesson_06.py [--quick] [--out FILE]        (some minutes; writes data/results/lesson06.json)
+    python bench/lessons/lesson_06.py [--quick]        (some minutes; writes data/results/lesson06.json)
 
 Real threads are timed in short windows, each followed by one of a single thread; windows in which other programs took
 more than a tenth of a core are thrown away.  What is stored is the ratio of the two.  Ctrl-C ends the wait for quiet.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
+from store import rounded, write
 from torch import Tensor, nn
 
 import minilayup as lu
+from minilayup import course
 from minilayup.costs import measure
 from minilayup.figures.forward_backward import ideal, virtual_run
 from minilayup.figures.measured_step import Saved
@@ -255,20 +255,9 @@ def price(task: lu.Task, beta: float, samples: int, seeds: list[int]) -> dict[st
     return {"samples": samples, **stored}
 
 
-def rounded(value: Any) -> Any:
-    """Four significant digits."""
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, seeds and cells, to see that it works")
-    out = Path(__file__).parents[2] / "data" / "results" / "lesson06.json"
-    parser.add_argument("--out", type=Path, default=out)
     parser.add_argument("--keep-real", action="store_true", help="time no real threads anew")
     parser.add_argument("--minutes", type=float, default=15, help="how long to wait for quiet windows")
     given = parser.parse_args()
@@ -277,17 +266,16 @@ def main() -> None:
     seeds = [0] if given.quick else [0, 1, 2]
     cnn = passes(task, 3 if given.quick else 9)
     if given.keep_real:
-        threads = json.loads(given.out.read_text("utf-8"))["real"]
+        threads = course.stored("lesson06")["real"]
     else:
         minutes, wanted, tries = (1.5, 1, 1) if given.quick else (given.minutes, 5, 3)
         threads = real(task, minutes, wanted, tries, cnn["batch_mb"])
-    given.out.write_text(json.dumps(rounded({"cnn": cnn, "real": threads}), indent=1) + "\n", encoding="utf-8")
     beta = round(cnn["beta"], 2)
     for cell in threads["cells"].values():
         form = ideal(cell["forward"], cell["backward"], 1.0, beta, cell["slack"], 2)
         cell |= {"closed_speed_up": form.rate * (1 + beta), "closed_staleness": form.staleness}
     runs = virtual(task, beta, cnn["batch_mb"], 100 if given.quick else 160, seeds)
-    stored = {
+    everything = {
         "machine": machine(),
         "settings": {"task": task.name, "batch": BATCH, "beta": beta, "update": "block", "seeds": seeds,
                      "quick": given.quick, "virtual": f"Virtual(1.0, {beta}), jitter 0.1",
@@ -298,8 +286,7 @@ def main() -> None:
         "directions": {"gain": runs["f1b2s1"]["rate"] / runs["f2b1s1"]["rate"]},
         "price": price(task, beta, 3_200 if given.quick else 9_600, seeds),
     }  # fmt: skip
-    given.out.write_text(json.dumps(rounded(stored), indent=1) + "\n", encoding="utf-8")
-    print(f"{given.out}: {given.out.stat().st_size / 1000:.0f} kB")
+    write("06", rounded(everything), given.quick)
 
 
 if __name__ == "__main__":

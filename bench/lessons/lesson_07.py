@@ -5,10 +5,10 @@ python bench/lessons/lesson_07.py --quick  (a minute: one seed, fewer bisections
 """
 
 import sys
-from pathlib import Path
 
 import rates
 import torch
+from store import write
 
 from minilayup.course import lesson_04
 
@@ -16,7 +16,7 @@ from minilayup.course import lesson_04
 def main(quick: bool) -> None:
     torch.set_num_threads(1)
     seeds, steps = ([0], 4) if quick else (list(range(8)), 7)
-    rates.write((Path() if quick else rates.RESULTS) / "lesson07.json", rates.lesson07(lesson_04.task(), seeds, steps))
+    write("07", rates.lesson07(lesson_04.task(), seeds, steps), quick)
 
 
 if __name__ == "__main__":

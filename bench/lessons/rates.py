@@ -8,14 +8,12 @@ the default of 0.1 takes twenty, which for 16 workers is most of a run.
 The perceptron was chosen because its border is sharp: its rates differ by 10 % between seeds, the CNN's by more.
 """
 
-import json
-import re
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
+from store import rounded
 
 import minilayup as lu
 from minilayup import theory
@@ -25,7 +23,6 @@ from minilayup.figures.measured_step import Saved
 from minilayup.result import machine
 from minilayup.trace import Trace
 
-RESULTS = Path(__file__).parents[2] / "data" / "results"
 ENGINE = lu.Virtual(forward=1.0, backward=2.0, jitter=0.3)
 BATCH, SAMPLES, TARGET, LOW, HIGH = 32, 12_800, 0.5, 0.005, 1.28
 WORKERS = [1, 2, 4, 8, 16]
@@ -34,11 +31,6 @@ EVALUATIONS = 20  # of each curve
 STEADY = 1_600  # batches of the runs that measure speed and memory
 
 Numbers = dict[str, Any]
-
-
-def rounded(value: float) -> float:
-    """Four digits that count."""
-    return float(f"{value:.4g}")
 
 
 def spread(values: Sequence[float]) -> float:
@@ -230,11 +222,3 @@ def lesson07(task: lu.Task, seeds: Sequence[int], steps: int, threads: Sequence[
         "threads": stored,
         "curves": curves,
     }  # fmt: skip
-
-
-def write(path: Path, everything: Numbers) -> None:
-    """Indented JSON with every list of numbers on one line."""
-    text = json.dumps(everything, indent=1, allow_nan=False)
-    text = re.sub(r"\[[^][{}]*\]", lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text)
-    path.write_text(text + "\n", encoding="utf-8")
-    print("written", path, f"{len(text) / 1000:.0f} kB", flush=True)
