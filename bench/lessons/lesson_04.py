@@ -150,11 +150,11 @@ def bowl(seeds: Sequence[int]) -> Numbers:
     ):
         for n in workers:
             border = theory.delay_border(n - 1)
-            rates = critical_rate(
+            largest = critical_rate(
                 task, lu.Hogwild(n, weights="stashed"), target=start, samples=3_000, batch_size=1, low=0.9 * border,
                 high=high * border, steps=5, seeds=chosen, engine=clock,
             ).rates  # fmt: skip
-            over = [rate / border for rate in rates]
+            over = [rate / border for rate in largest]
             found[f"{name}{n}"] = {
                 "over_border": rounded(statistics.fmean(over)),
                 "std": rounded(rates.spread(over)),
