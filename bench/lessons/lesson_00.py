@@ -11,12 +11,12 @@ import sys
 from store import write
 
 import minilayup as lu
-from minilayup.figures.race_in_small import BATCH, METHODS, SECONDS, small_task
+from minilayup.figures.race_in_small import BATCH, METHODS, SECONDS, race_task
 from minilayup.result import machine
 
 
 def main(quick: bool) -> None:
-    task, seeds = small_task(), range(1 if quick else 3)
+    task, seeds = race_task(), range(1 if quick else 3)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for factor in (1, 4, 10):
         for method in METHODS:

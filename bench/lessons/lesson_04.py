@@ -22,7 +22,7 @@ from store import rounded, write
 
 import minilayup as lu
 from minilayup import theory
-from minilayup.course import lesson_04, stored
+from minilayup.course import lesson_04, small_task, stored
 from minilayup.critical import critical_rate
 from minilayup.result import machine
 
@@ -79,7 +79,7 @@ def batch_sizes(sizes: Sequence[int], seeds: Sequence[int], steps: int) -> Numbe
     for size in sizes:
         one, many = (
             critical_rate(
-                lesson_04.task(), lu.Hogwild(n), target=lesson_04.TARGET, low=rates.LOW,
+                small_task(), lu.Hogwild(n), target=lesson_04.TARGET, low=rates.LOW,
                 high=rates.HIGH, seeds=seeds, samples=updates * size, batch_size=size,
                 steps=steps, engine=lesson_04.CLOCK,
             )
@@ -97,7 +97,7 @@ def batch_sizes(sizes: Sequence[int], seeds: Sequence[int], steps: int) -> Numbe
         }
         print(f"04 batches of {size}", found[f"b{size}"], flush=True)
     run = lu.train(
-        lesson_04.task(), lu.Hogwild(WORKERS), samples=lesson_04.SAMPLES, batch_size=lesson_04.BATCH,
+        small_task(), lu.Hogwild(WORKERS), samples=lesson_04.SAMPLES, batch_size=lesson_04.BATCH,
         rule=lu.rules.SGD(lr=0.02), engine=lesson_04.CLOCK, progress=False,
     )  # fmt: skip
     tau = run.trace.mean_staleness()
@@ -113,14 +113,14 @@ def between(workers: Sequence[int], seeds: Sequence[int], steps: int) -> Numbers
     """The critical rate at further numbers of workers, where a reader's own dots may lie."""
     one, *others = (
         critical_rate(
-            lesson_04.task(), lu.Hogwild(n), target=lesson_04.TARGET, low=rates.LOW, high=rates.HIGH,
+            small_task(), lu.Hogwild(n), target=lesson_04.TARGET, low=rates.LOW, high=rates.HIGH,
             seeds=seeds, samples=lesson_04.SAMPLES, batch_size=lesson_04.BATCH, steps=steps, engine=lesson_04.CLOCK,
         )
         for n in (1, *workers)
     )  # fmt: skip
     found: Numbers = {}
     for n, many in zip(workers, others):
-        run = rates.clockwork(lesson_04.task(), lu.Hogwild(n), many.samples // lesson_04.BATCH, seeds[0])
+        run = rates.clockwork(small_task(), lu.Hogwild(n), many.samples // lesson_04.BATCH, seeds[0])
         tau = run.trace.mean_staleness()
         relatives = [b / a for a, b in zip(one.rates, many.rates)]
         found[f"w{n}"] = {
@@ -194,7 +194,7 @@ def main() -> None:
     if given.keep:
         everything = stored("lesson04")
     else:
-        everything = rates.lesson04(lesson_04.task(), seeds, steps)
+        everything = rates.lesson04(small_task(), seeds, steps)
     everything["between"] = between((6,) if given.quick else (3, 6, 12), seeds[:3], min(steps, 6))
     ratios = [
         row["relative"] / row["border_relative"]

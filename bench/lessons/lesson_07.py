@@ -10,13 +10,13 @@ import rates
 import torch
 from store import write
 
-from minilayup.course import lesson_04
+from minilayup.course import small_task
 
 
 def main(quick: bool) -> None:
     torch.set_num_threads(1)
     seeds, steps = ([0], 4) if quick else (list(range(8)), 7)
-    write("07", rates.lesson07(lesson_04.task(), seeds, steps), quick)
+    write("07", rates.lesson07(small_task(), seeds, steps), quick)
 
 
 if __name__ == "__main__":

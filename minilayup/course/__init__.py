@@ -6,6 +6,6 @@
 """
 
 from .exercise import Exercise, Verdict
-from .lesson import Lesson, alone, open, stored
+from .lesson import Lesson, alone, open, small_task, stored
 
-__all__ = ["Exercise", "Lesson", "Verdict", "alone", "open", "stored"]
+__all__ = ["Exercise", "Lesson", "Verdict", "alone", "open", "small_task", "stored"]

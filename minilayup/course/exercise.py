@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import nn
+
 from ..errors import choose
 
 KINDS = ("predict", "repair", "design", "interpret")
@@ -21,12 +24,14 @@ class Verdict:
     """What a check says, in words.
 
     expected: what was asked for, without giving it away.  yours: what the answer did.  hint: what to look at next.
+    tried: False for an untouched stub.
     """
 
     passed: bool
     expected: str
     yours: str
     hint: str = ""
+    tried: bool = True
 
     def __str__(self) -> str:
         lines = ["✔ Passed." if self.passed else "✘ Not yet."]
@@ -61,12 +66,13 @@ class Exercise:
 
     def grade(self, answer: Any) -> Verdict:
         """Check an answer; what it raises is part of the verdict, with the line it happened in."""
+        untried = Verdict(False, f"an answer to exercise {self.id}, “{self.title}”", "not tried yet", tried=False)
         if untouched(answer):
-            return Verdict(False, f"an answer to exercise {self.id}, “{self.title}”", "not tried yet")
+            return untried
         try:
             return self.check(answer)
         except NotImplementedError:
-            return Verdict(False, f"an answer to exercise {self.id}, “{self.title}”", "not tried yet")
+            return untried
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"line {last.lineno} of {last.name}: {(last.line or '').strip()}"
@@ -83,9 +89,12 @@ def untouched(answer: Any) -> bool:
     return answer is ... or answer is None
 
 
-def close(given: Any, true: float, within: float, what: str, unit: str = "", hint: str = "") -> Verdict:
-    """A verdict on a number: passed if it is within ``within`` (a share) of the true one."""
-    asked = f"{what}{f', in {unit}' if unit else ''}, within {within:.0%}"
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
-        return Verdict(False, asked, f"{given!r}, which is no number", "Give one number.")
-    return Verdict(abs(given - true) <= within * abs(true), asked, f"{given:g}{f' {unit}' if unit else ''}", hint)
+def is_number(answer: Any) -> bool:
+    """Whether an answer is an int or a float; a bool, which Python takes for an int, is none."""
+    return isinstance(answer, (int, float)) and not isinstance(answer, bool)
+
+
+def same_weights(one: nn.Module, other: nn.Module, within: float = 0.0) -> bool:
+    """Whether all weights of two networks of one kind are equal, bit for bit or ``within`` so much."""
+    pairs = zip(one.parameters(), other.parameters())
+    return all(a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=within) for a, b in pairs)

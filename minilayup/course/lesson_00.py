@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .. import rules, tasks, theory
 from ..engine import Virtual, train
 from ..methods import Hogwild
 from ..result import Result
-from .exercise import Exercise, Verdict
+from .exercise import Exercise, Verdict, is_number, same_weights
 
 
 def _kept(answer: Any) -> Verdict:
     """8 Hogwild! workers, one of them 4 times slower: what is left of the samples, in per cent."""
     asked = "the samples that are still trained, in per cent of eight equal workers', to the nearest 2"
-    if isinstance(answer, bool) or not isinstance(answer, (int, float)):
+    if not is_number(answer):
         return Verdict(False, asked, f"{answer!r}, which is no number", "Give one number, such as 50.")
     task = tasks.quadratic()
     runs = [
@@ -61,8 +59,7 @@ def _same_bits(answer: Callable[[], Result]) -> Verdict:
     if first.settings["slow"] != {"0": 4.0}:
         return Verdict(False, asked, f"slowed: {first.settings['slow'] or 'nobody'}", "Workers are counted from 0.")
     second = answer()
-    pairs = zip(first.model.parameters(), second.model.parameters())
-    if not all(torch.equal(one, other) for one, other in pairs):
+    if not same_weights(first.model, second.model):
         seeds = first.settings["seed"], second.settings["seed"]
         return Verdict(
             False, asked, f"two calls that end with different weights (their seeds: {seeds[0]} and {seeds[1]})",

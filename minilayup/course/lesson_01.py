@@ -12,7 +12,7 @@ from torch.optim.sgd import sgd  # as a function: the class loads a compiler, fo
 
 from .. import models, tasks
 from ..figures.measured_step import counted_beta, live_activations
-from .exercise import Exercise, Verdict
+from .exercise import Exercise, Verdict, is_number
 
 # -- 01.1: how many bytes are live at the peak -------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def _pictures(width: int, hidden: int) -> tasks.Task:
 
 def _peak(answer: Any) -> Verdict:
     asked = "the bytes that are live when the backward pass begins, within 1 %"
-    if isinstance(answer, bool) or not isinstance(answer, (int, float)) or not answer >= 0 or math.isinf(answer):
+    if not is_number(answer) or not answer >= 0 or math.isinf(answer):
         return Verdict(False, asked, f"{answer!r}, which is no number of bytes", "Give one number, such as 12_000.")
     task = _pictures(WIDTH, 2)
     true = live_activations(task, task.model(), _batch(BATCH)).peak

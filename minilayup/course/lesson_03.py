@@ -14,7 +14,7 @@ from typing import Any
 from ..clocks import VirtualClock
 from ..figures.scheduler import WRITES, interleave
 from ..threads import Clock, Deadlock, Program, ProgramError
-from .exercise import Exercise, Verdict
+from .exercise import Exercise, Verdict, is_number
 
 ADD, STORE = WRITES
 ASKED = {  # item: (order, kind of write, what is asked)
@@ -48,7 +48,7 @@ def interleavings(answer: Any) -> Verdict:
     wrong = []
     for item, (order, write, what) in ASKED.items():
         given = answer[item]
-        if isinstance(given, bool) or not isinstance(given, (int, float)):
+        if not is_number(given):
             return Verdict(False, expected, f"{item} is {given!r}, which is no number", "Give one number for each.")
         steps = interleave(order, write)
         writes = [step for step in steps if step.kind == "write"]

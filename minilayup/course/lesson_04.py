@@ -7,21 +7,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from .. import models, tasks, theory
+from .. import theory
 from ..engine import Virtual, train
 from ..errors import ArgumentError
 from ..methods import Hogwild
 from ..rules import SGD
 from ..run import Diverged
-from ..tasks import Task
-from .exercise import Exercise, Verdict
+from .exercise import Exercise, Verdict, is_number
+from .lesson import small_task
 
 CLOCK = Virtual(jitter=0.3)  # workers begin in phase; this jitter carries them apart within about ten batches
 BATCH, SAMPLES = 32, 12_800
@@ -31,11 +30,6 @@ ONE_WORKER = 0.2  # a learning rate with which one worker does well
 
 
 # -- what the lesson runs ----------------------------------------------------------------------------------------------
-
-
-def task() -> Task:
-    """Fashion-MNIST and a perceptron with two hidden layers of 64: a run of 12,800 samples takes about 0.3 s."""
-    return replace(tasks.fashion_mnist(), model=lambda: models.mlp(width=64, hidden=2))
 
 
 def one_parameter(threads: int = 4, batches: int = 5_000) -> None:
@@ -106,8 +100,8 @@ def scores(lr: float, batch_size: int = BATCH, workers: int = 8) -> list[float]:
     for seed in range(3):
         try:
             run = train(
-                task(), Hogwild(workers), samples=SAMPLES, batch_size=batch_size, rule=SGD(lr), engine=CLOCK, seed=seed,
-                trace=False, evaluate_every=2 * SAMPLES, progress=False,
+                small_task(), Hogwild(workers), samples=SAMPLES, batch_size=batch_size, rule=SGD(lr), engine=CLOCK,
+                seed=seed, trace=False, evaluate_every=2 * SAMPLES, progress=False,
             )  # fmt: skip
             found.append(run.score)
         except Diverged:
@@ -126,7 +120,7 @@ def most_workers(a: float) -> int:
 
 def how_many(answer: Any) -> Verdict:
     asked = "the largest whole number of workers for which the bowl's steepest direction is still stable"
-    if isinstance(answer, bool) or not isinstance(answer, (int, float)) or answer != answer or answer < 1:
+    if not is_number(answer) or answer != answer or answer < 1:
         return Verdict(False, asked, f"{answer!r}, which is no number of workers", "Give one whole number, at least 1.")
     a, true = LAMBDA * ETA, most_workers(LAMBDA * ETA)
     tau = int(min(answer, 1e6)) - 1
@@ -159,7 +153,7 @@ def design(answer: Any) -> Verdict:
     if not isinstance(answer, dict) or set(answer) != {"lr", "batch_size"}:
         return Verdict(False, asked, f"{answer!r}", form)
     lr, size = answer["lr"], answer["batch_size"]
-    if size not in SIZES or isinstance(lr, bool) or not isinstance(lr, (int, float)) or not 0 < lr < 100:
+    if size not in SIZES or not is_number(lr) or not 0 < lr < 100:
         raise ArgumentError(f"{answer!r} cannot be run. {form}")
     reached = scores(float(lr), int(size))
     said = ", ".join(f"{score:.0%}" if score else "diverged" for score in reached)

@@ -13,7 +13,7 @@ from ..figures.update_waterfall import HERE, UpdateWaterfall
 from ..hooks import Gradients, Grads
 from ..process import seeded
 from ..replica import trainable
-from .exercise import Exercise, Verdict
+from .exercise import Exercise, Verdict, is_number, same_weights
 
 LR = 0.1
 
@@ -87,7 +87,7 @@ def _stack_peak(update: str) -> int:
 def _peaks(answer: Any) -> Verdict:
     expected = "the peak of the gradients' bytes, {'block': …, 'layer': …}, to the byte"
     numbers = isinstance(answer, dict) and answer.keys() == {"block", "layer"}
-    if not numbers or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer.values()):
+    if not numbers or any(not is_number(v) for v in answer.values()):
         return Verdict(False, expected, f"{answer!r}", "Give a dict with two numbers of bytes, as in the stub.")
     true = {update: _stack_peak(update) for update in ("block", "layer")}
     sizes = {name: sum(p.nbytes for p in own) for name, _, own in trainable(Stack())}
@@ -187,10 +187,6 @@ CASES = [  # (tied, batches, parts, what it is, what is wrong, hint)
 ]  # fmt: skip
 
 
-def _same(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
-
-
 def _repaired(answer: Any) -> Verdict:
     expected = "the bits of torch.optim.SGD, each layer written during the backward pass and its gradient freed"
     if not callable(answer):
@@ -206,10 +202,10 @@ def _repaired(answer: Any) -> Verdict:
                 "It is given the gradient, and what it returns takes the gradient's place. "
                 "register_post_accumulate_grad_hook is given the parameter.",
             )  # fmt: skip
-        if _same(model, _train(answer, tied, 0, parts)[0]):
+        if same_weights(model, _train(answer, tied, 0, parts)[0]):
             hint = "Which line changes a parameter, and at which backward() is it reached?"
             return Verdict(False, expected, f"{case}: no weight is ever written", hint)
-        if not _same(model, _train(None, tied, batches, parts)[0]):
+        if not same_weights(model, _train(None, tied, batches, parts)[0]):
             return Verdict(False, expected, f"{case}: {what}", hint)
         if any(p.grad is not None for p in model.parameters()):
             hint = "The bits are right, the memory is not. When may .grad be let go?"

@@ -10,17 +10,13 @@ from typing import Any
 from ..clocks import VirtualClock
 from ..figures.forward_backward import VirtualRun, ideal, virtual_run
 from ..threads import Deadlock, Program, ProgramError
-from .exercise import Exercise, Verdict
+from .exercise import Exercise, Verdict, is_number
 
 SEEDS = range(3)
 
 
 def _runs(forward: int, backward: int, slack: int, t_f: float, t_b: float) -> list[VirtualRun]:
     return [virtual_run(forward, backward, slack, t_f, t_b, seed) for seed in SEEDS]
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 # -- 06.1 --------------------------------------------------------------------------------------------------------------
@@ -31,7 +27,7 @@ KEYS = ("batches/s", "in flight", "MB")
 def _predict(answer: Any) -> Verdict:
     """2 forward : 3 backward, slack 3, 8 cores, passes of 10 and 24 ms, 5 MB a batch."""
     asked = "batches a second, batches in flight and MB of activations, each within 6 % of runs on the virtual clock"
-    if not isinstance(answer, dict) or set(answer) != set(KEYS) or not all(map(_number, answer.values())):
+    if not isinstance(answer, dict) or set(answer) != set(KEYS) or not all(map(is_number, answer.values())):
         return Verdict(False, asked, f"{answer!r}", f"Give a dict with a number for each of {', '.join(KEYS)}.")
     runs = _runs(**PREDICT)  # type: ignore[arg-type]
     in_flight = fmean(run.in_flight for run in runs)

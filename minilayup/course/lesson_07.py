@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .. import rules, tasks, theory
+from .. import rules, theory
 from ..engine import Virtual, train
 from ..methods import Method
-from ..models import mlp
 from ..run import Diverged
-from .exercise import Exercise, Verdict
-from .lesson import stored
+from .exercise import Exercise, Verdict, is_number
+from .lesson import small_task, stored
 
 ANSWERS = ("holds", "does not hold", "not shown")
 
@@ -30,7 +28,7 @@ CLAIMS = {  # what the claim says is larger, what it is compared with, and which
 def _relative(answer: Any) -> Verdict:
     """PD-ASGD with 2 forward and 4 backward threads over 6 Hogwild! threads, at beta = 3."""
     asked = "samples/s of PD-ASGD with 2 forward : 4 backward threads over those of 6 Hogwild! threads, to within 0.03"
-    if isinstance(answer, bool) or not isinstance(answer, (int, float)):
+    if not is_number(answer):
         return Verdict(False, asked, f"{answer!r}, which is no number", "Give one number, such as 1.5.")
     true = theory.speed_up(2, 4, 3.0) / 6
     if abs(answer - true) <= 0.03:
@@ -100,9 +98,8 @@ def _design(answer: Any) -> Verdict:
     method, lr = answer
     if method.threads > THREADS:
         return Verdict(False, asked, f"{method} with {method.threads} threads", "Forward and backward threads count.")
-    task = replace(tasks.fashion_mnist("mlp"), model=partial(mlp, width=64, hidden=2))
     go: Callable[..., Any] = partial(
-        train, task, method, seconds=SECONDS, batch_size=32, rule=rules.SGD(lr=lr), engine=Virtual(jitter=0.3),
+        train, small_task(), method, seconds=SECONDS, batch_size=32, rule=rules.SGD(lr=lr), engine=Virtual(jitter=0.3),
         trace=False, progress=False, evaluate_every=1_000_000,
     )  # fmt: skip
     try:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from matplotlib.figure import SubFigure
 
 from .. import rules, tasks
+from ..course.lesson import small_task
 from ..engine import Virtual, train
 from ..methods import Hogwild, LayUp, Method, SyncSGD
-from ..models import mlp
 from ..table import Table
 from . import picture
 from .controls import Number
@@ -23,11 +22,10 @@ SECONDS = 60.0  # virtual; a worker's forward pass takes 1, its backward pass 2,
 BATCH = 50
 
 
-def small_task() -> tasks.Task:
-    """Fashion-MNIST with a small network and 1,000 test pictures, so that 30 races take a few seconds."""
-    full = tasks.fashion_mnist("mlp")
-    x, y = full.test.batch(torch.arange(1000))
-    return replace(full, model=partial(mlp, width=64, hidden=2), test=(x, y), name="Fashion-MNIST subset, small mlp")
+def race_task() -> tasks.Task:
+    """The lessons' small network, and 1,000 test pictures, so that 30 races take a few seconds."""
+    task = small_task()
+    return replace(task, test=task.test.batch(torch.arange(1000)), name="Fashion-MNIST subset, small mlp")
 
 
 class RaceInSmall(Figure):
@@ -50,7 +48,7 @@ class RaceInSmall(Figure):
                 lambda data: round(100 * data["kept"][0]),
             ),
         )
-        self._task = small_task()
+        self._task = race_task()
         self._equal: list[int] = []
         self._equal = self.model(factor=1)["samples"]
         self.prepare("factor")
