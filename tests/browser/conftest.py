@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab, Notebook
+from lab import Lab
+from page import Notebook
 
 HERE = Path(__file__).parent
 

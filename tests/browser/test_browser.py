@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from lab import NOTEBOOKS, STATE, WORDS, Lab, Notebook
+from lab import NOTEBOOKS, Lab
+from page import Notebook
+from scripts import STATE, WORDS
 
 from minilayup.figures.picture import contrast
 
