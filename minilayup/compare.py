@@ -25,15 +25,6 @@ from .transport import Link
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe-Ito colours that keep 3:1 against white and against black, each with a marker and a dash of its own
-STYLES = [
-    ("#0072B2", "o", "-"),
-    ("#D55E00", "s", "--"),
-    ("#009E73", "^", "-."),
-    ("#CC79A7", "D", ":"),
-    ("#7F7F7F", "v", (0, (5, 1))),
-]
-
 
 @dataclass
 class Comparison:
@@ -107,6 +98,8 @@ class Comparison:
         """The methods' mean curves against "samples", "updates" or "seconds", with the range over seeds as a band."""
         import numpy as np
         from matplotlib import pyplot as plt
+
+        from .picture import STYLES
 
         ax = ax or plt.subplots(figsize=(6.4, 4))[1]
         for (name, runs), (colour, marker, dash) in zip(self.results.items(), STYLES * 9):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import html
-import io
-import re
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .compare import STYLES, Comparison
+from . import picture
+from .compare import Comparison
 from .race import Race
 from .result import Result
 
-INK = "#123456"  # stands for the page's text colour while matplotlib draws, and is replaced by currentColor
 WIDTH = 10.4  # inches
-KINDS = {"forward": ("#0072B2", "///"), "backward": ("#D55E00", ""), "write": ("#009E73", ""), "put": ("#CC79A7", "")}
+KINDS = dict(zip(("forward", "backward", "write", "put"), zip(picture.COLOURS, ("///", "", "", ""))))
 
 MARKS = {"write": 0.37, "put": -0.37}  # how far from the middle of a lane they are drawn
 
@@ -37,35 +35,10 @@ th:first-child { text-align: left; }
 """
 
 
-def picture(figure: Figure, label: str) -> str:
-    """A matplotlib figure as inline SVG with real text, in the page's own text colour, named ``label``."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
-    svg = buffer.getvalue()[buffer.getvalue().index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL).replace(INK, "currentColor")
-    named = html.escape(label, quote=True)
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{named}" ', 1)
-
-
 def _figure(columns: int, width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
-    for axes in figure.subplots(1, columns, squeeze=False)[0]:
-        axes.tick_params(colors=INK)
-        for spine in axes.spines.values():
-            spine.set_color(INK)
+    figure.subplots(1, columns)
     return figure
-
-
-def _ink(figure: Figure) -> None:
-    """Everything that is not data in the page's text colour."""
-    for axes in figure.axes:
-        for text in (axes.xaxis.label, axes.yaxis.label, axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
-            text.set_color(INK)
-    for legend in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
-        if legend is not None:
-            legend.set_frame_on(False)
-            for text in legend.get_texts():
-                text.set_color(INK)
 
 
 def curves(comparison: Comparison) -> str:
@@ -76,9 +49,8 @@ def curves(comparison: Comparison) -> str:
         axes.legend().remove()  # one for both, above
     figure.axes[1].set_ylabel("")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=5)
-    _ink(figure)
     ends = [f"{name} {sum(r.score for r in runs) / len(runs):.1%}" for name, runs in comparison.results.items() if runs]
-    return picture(
+    return picture.render(
         figure, f"{comparison.title}. Accuracy against samples and against seconds. At the end: {', '.join(ends)}"
     )
 
@@ -92,16 +64,15 @@ def staleness(comparison: Comparison) -> str:
         histogram = run.staleness()
         total = sum(histogram.values())
         taus = range(max(histogram, default=0) + 1)
-        colour, marker, dash = STYLES[k % len(STYLES)]
+        colour, marker, dash = picture.STYLES[k % len(picture.STYLES)]
         shares = [histogram[tau] / total for tau in taus]
         axes.plot(list(taus), shares, color=colour, marker=marker, linestyle=dash, label=name)
     axes.set_xlabel("staleness τ (writes to the layer between read and write)")
     axes.set_ylabel("share of writes")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     figure.legend(loc="outside right upper")
-    _ink(figure)
     means = ", ".join(f"{name} {run.trace.mean_staleness():.2f}" for name, run in runs.items())
-    return picture(figure, f"{comparison.title}. Staleness of the writes; mean: {means}")
+    return picture.render(figure, f"{comparison.title}. Staleness of the writes; mean: {means}")
 
 
 def timeline(run: Result, name: str, batches: float = 4.0) -> str:
@@ -129,10 +100,11 @@ def timeline(run: Result, name: str, batches: float = 4.0) -> str:
     order = [kind for kind in KINDS if kind in handles]
     axes.legend([handles[kind] for kind in order], order, ncols=4, loc="lower right", bbox_to_anchor=(1, 1),
                 borderaxespad=0.2, markerscale=1.5)  # fmt: skip
-    axes.set_title(name, loc="left", fontweight="bold", color=INK)
-    _ink(figure)
+    axes.set_title(name)
     counts = ", ".join(f"{sum(e.kind == kind for e in shown)} {kind}" for kind in KINDS)
-    return picture(figure, f"Timeline of {name}, {run.threads} threads over {span:.3g} {run.unit}: {counts} events")
+    return picture.render(
+        figure, f"Timeline of {name}, {run.threads} threads over {span:.3g} {run.unit}: {counts} events"
+    )
 
 
 def page(race: Race) -> str:
@@ -164,6 +136,6 @@ def write(race: Race, path: Path) -> Path:
     """Write `page` to a file; fonts stay text, so a browser finds and reads it."""
     import matplotlib
 
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "minilayup", "font.size": 10}):
+    with matplotlib.rc_context(picture.STYLE):
         path.write_text(page(race), encoding="utf-8")
     return path

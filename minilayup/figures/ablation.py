@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import SubFigure
 
+from .. import picture
 from ..course.lesson import stored
 from ..table import Table
-from . import picture
 from .controls import Choice, Number
 from .figure import Data, Figure, Prediction
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import SubFigure
 
+from .. import picture
 from ..table import Table
-from . import picture
 from .controls import Choice, Moves, Number
 from .figure import Data, Figure, Prediction
 

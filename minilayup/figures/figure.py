@@ -26,9 +26,9 @@ import matplotlib
 from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import SubFigure
 
+from .. import picture
 from ..errors import ArgumentError, choose
 from ..table import Table
-from . import picture
 from .controls import Choice, Control, Number
 
 Data = dict[str, Any]

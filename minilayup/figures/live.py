@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib
 from matplotlib.ticker import MaxNLocator
 
+from .. import picture
 from ..course.lesson import alone
 from ..engine import Watch, train
 from ..errors import number
@@ -20,7 +21,7 @@ from ..methods import Method
 from ..result import Result
 from ..rules import SGD
 from ..tasks import Task
-from . import jupyter, picture
+from . import jupyter
 
 DRAW_EVERY = 0.5  # seconds: a picture takes the machine about 30 ms
 

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from matplotlib.figure import SubFigure
 
-from .. import rules, tasks
+from .. import picture, rules, tasks
 from ..course.lesson import small_task
 from ..engine import Virtual, train
 from ..methods import Hogwild, LayUp, Method, SyncSGD
 from ..table import Table
-from . import picture
 from .controls import Number
 from .figure import Data, Figure, Prediction
 

@@ -12,9 +12,9 @@ from typing import Any
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from .. import picture
 from ..course.lesson import stored
 from ..table import Table
-from . import picture
 from .controls import Number
 from .figure import Data, Figure, Prediction
 from .forward_backward import VirtualRun, ideal, limits, virtual_run

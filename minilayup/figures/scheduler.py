@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from .. import picture
 from ..course.lesson import stored
 from ..errors import choose
 from ..table import Table
-from . import picture
 from .controls import Choice, Moves, Number
 from .figure import Data, Figure, Prediction
 

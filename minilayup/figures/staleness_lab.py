@@ -15,11 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from .. import picture
 from ..course.lesson import stored
 from ..errors import ArgumentError, number, positive_int
 from ..table import Table
 from ..theory import delay_border, delayed_descent
-from . import picture
 from .controls import Number
 from .figure import Data, Figure, Prediction
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from matplotlib.figure import SubFigure
 
-from .. import observe, theory
+from .. import observe, picture, theory
 from ..table import Table
 from ..trace import Trace
-from . import picture
 from .controls import Number
 from .figure import Data, Figure, Prediction
 

@@ -15,9 +15,9 @@ from typing import Any
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from .. import picture
 from ..table import Table
 from ..trace import Event, Trace
-from . import picture
 from .controls import Choice, Number
 from .figure import Data, Figure, Prediction
 

@@ -12,7 +12,7 @@ from lab import NOTEBOOKS, Lab
 from page import Notebook
 from scripts import STATE, WORDS
 
-from minilayup.figures.picture import contrast
+from minilayup.picture import contrast
 
 ALL = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 SETTLES = 0.3  # seconds from the key's release to the last change
@@ -102,7 +102,8 @@ def test_nobody_complains(notebook: Notebook) -> None:
 FAULTY = """
 import time
 from IPython.display import HTML, display
-from minilayup.figures import Figure, Prediction, picture
+from minilayup import picture
+from minilayup.figures import Figure, Prediction
 from minilayup.figures.controls import Number
 
 class Faulty(Figure):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from lessons import NOTEBOOKS, load
 
-from minilayup import ArgumentError
+from minilayup import ArgumentError, picture
 from minilayup.course import notebook
 from minilayup.course.lesson import LESSONS
-from minilayup.figures import FIGURES, picture
+from minilayup.figures import FIGURES
 from minilayup.figures.controls import Number
 
 SVG = "{http://www.w3.org/2000/svg}"

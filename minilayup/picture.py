@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F"]
 MARKERS = ["o", "s", "^", "D", "v"]
 DASHES: list[Any] = ["-", "--", "-.", ":", (0, (5, 1))]
+STYLES = list(zip(COLOURS, MARKERS, DASHES))
 HATCHES = ["///", "", "|||", "\\\\\\", "xxx"]
 
 DRAWING = (
